@@ -1,0 +1,5 @@
+export declare class OlmMachine {}
+export declare enum StoreType {
+  Sled = 0,
+  Sqlite = 1,
+}

@@ -1,0 +1,106 @@
+/**
+ * One closed table of every error a person, a portal or an operator can meet: code, HTTP status, whether trying again can help, and
+ * a sentence that says what to do. `docs/errors.md` is generated from it, and a test fails for a code that is used but not listed,
+ * or listed but never used. UCAN codes live here too, so that rooms, HTTP and logs speak one language.
+ */
+import type { JsonObject } from './json.ts';
+
+export interface ErrorSpec {
+  /** HTTP status; also the `status` of `ixo.oracle.error` in rooms. */
+  readonly status: number;
+  readonly retryable: boolean;
+  /** Said to the person. Never holds a token, a path or another user's data (G12). */
+  readonly message: string;
+  /** Said to the operator in docs/errors.md. */
+  readonly hint: string;
+}
+
+export const ERRORS = {
+  // authority (401/403): src/ucan, src/turn/authenticate.ts
+  NO_AUTHORITY: { status: 401, retryable: false, message: 'I cannot act on this message: it carries no signed authorisation. Use a client that signs its messages, or ask the operator to list your account.', hint: 'The event has no `ixo.oracle.ucan` and its sender is not in UNSIGNED_USERS.' },
+  BAD_UCAN_CONTENT: { status: 401, retryable: false, message: 'The authorisation in this message has the wrong shape.', hint: '`ixo.oracle.ucan` must be `{ v: 1, inv, dlg? }` (docs/wire-formats.md).' },
+  UCAN_TOO_LARGE: { status: 401, retryable: false, message: 'The authorisation in this message is too large.', hint: '`inv` may have 4 KiB as CAR.' },
+  UCAN_MALFORMED: { status: 401, retryable: false, message: 'The authorisation in this message cannot be read.', hint: 'Not strict base64url, not a CARv1 with one root, a CID that does not match its bytes, or not canonical UCAN 0.9.1.' },
+  PROOFS_NOT_SUPPORTED: { status: 401, retryable: false, message: 'This authorisation rests on further proofs, which I do not accept yet. Sign with your own key.', hint: 'Delegation chains come with the authority capability; until then issuer = `with` and no proofs.' },
+  BAD_SIGNATURE: { status: 401, retryable: false, message: 'The signature of this message is not valid.', hint: 'The Ed25519 signature does not fit the issuer.' },
+  BAD_ISSUER: { status: 401, retryable: false, message: 'This authorisation was issued by somebody who may not do so.', hint: 'The issuer must be the DID named in `with`, and a did:key.' },
+  BAD_AUDIENCE: { status: 401, retryable: false, message: 'This authorisation was made for another oracle.', hint: '`aud` must be ORACLE_DID.' },
+  BAD_CAPABILITY: { status: 401, retryable: false, message: 'This authorisation does not allow what was asked.', hint: 'Exactly one capability `oracle/message` (or `oracle/read`) on the own DID is needed.' },
+  TOKEN_EXPIRED: { status: 401, retryable: false, message: 'This authorisation has expired. Please send the message again.', hint: 'Judged against origin_server_ts with 60 s skew.' },
+  TOKEN_NOT_YET_VALID: { status: 401, retryable: false, message: 'This authorisation is not valid yet. Check the clock of your device.', hint: '`nbf` lies in the future.' },
+  TOKEN_LIVES_TOO_LONG: { status: 401, retryable: false, message: 'This authorisation is valid for too long.', hint: 'An invocation may live 300 s from `nb.ts`.' },
+  WRONG_ROOM: { status: 401, retryable: false, message: 'This authorisation was made for another room.', hint: '`nb.room` differs from the event.' },
+  WRONG_SENDER: { status: 401, retryable: false, message: 'This authorisation belongs to another account.', hint: '`nb.sender` differs from the event.' },
+  WRONG_TYPE: { status: 401, retryable: false, message: 'This authorisation was made for another kind of event.', hint: '`nb.type` differs from the event.' },
+  WRONG_CONTENT: { status: 401, retryable: false, message: 'The message was changed after it was signed.', hint: '`nb.hash` differs from the hash of the content.' },
+  WRONG_TIME: { status: 401, retryable: false, message: 'The time signed in this message does not fit the time it was sent.', hint: '|nb.ts − origin_server_ts| must be at most 60 s.' },
+  WRONG_THREAD: { status: 401, retryable: false, message: 'This authorisation was made for another thread.', hint: '`nb.thread` differs from the event.' },
+  BAD_CONTENT: { status: 401, retryable: false, message: 'The content of this message cannot be signed: it has no canonical form.', hint: 'Floats or integers past 2^53-1 in the content.' },
+  REPLAY: { status: 401, retryable: false, message: 'This authorisation was used already. Please send the message again.', hint: 'A token id is single use; it was seen with another event.' },
+  NOT_LINKED: { status: 403, retryable: false, message: 'I do not know yet that this Matrix account is yours. Write to me once in Matrix with a client that signs, then try again.', hint: 'No DID↔MXID link with a direct room is recorded for the issuer.' },
+  NOT_YOUR_SESSION: { status: 403, retryable: false, message: 'This conversation belongs to somebody else. Write outside this thread to start your own.', hint: 'The session has another owner.' },
+  NOT_ALLOWED: { status: 403, retryable: false, message: 'You may not use this oracle. Ask its operator.', hint: 'ACCESS decides; see docs/configuration.md.' },
+  TIER_TOO_LOW: { status: 403, retryable: false, message: 'This action needs a signed message in a direct chat with me.', hint: 'Tools with external effect need tier `signed` and a direct room.' },
+  // balance, throttle (402/429)
+  OUT_OF_CREDITS: { status: 402, retryable: false, message: 'You have no credits left.', hint: 'Only when a credits plugin is loaded.' },
+  RATE_LIMITED: { status: 429, retryable: true, message: 'You are writing faster than I may answer. Please wait a minute and send it again.', hint: 'RATE_LIMIT per RATE_LIMIT_WINDOW_S, per DID and MXID.' },
+  // lateness, recovery
+  TOO_LATE: { status: 503, retryable: true, message: 'I was offline when you wrote this, please send it again.', hint: 'Older than MAX_EVENT_LATENESS at the first claim.' },
+  GAVE_UP: { status: 500, retryable: true, message: 'I could not process this message, although I tried several times. Please send it again.', hint: 'The inbox row is dead: `matrix-oracle inbox list`, then `requeue`.' },
+  INTERRUPTED: { status: 500, retryable: true, message: 'This answer was interrupted and could not be continued.', hint: 'The run could not be resumed within its attempts or its deadline.' },
+  // model and run
+  MODEL_ERROR: { status: 502, retryable: true, message: 'The language model failed before the answer was complete. Please try again.', hint: 'The provider answered with an error or cut the stream; see the log line with the run id.' },
+  MODEL_TIMEOUT: { status: 504, retryable: true, message: 'The language model stopped sending. Please try again.', hint: 'No bytes within MODEL_IDLE_TIMEOUT_MS.' },
+  MODEL_RATE_LIMITED: { status: 503, retryable: true, message: 'The language model is overloaded at the moment. Please try again in a minute.', hint: 'The provider answered 429 until the deadline of the run.' },
+  MODEL_REFUSED: { status: 502, retryable: false, message: 'The language model refused the request.', hint: 'The provider answered 4xx: key, model name or request size.' },
+  EMPTY_ANSWER: { status: 502, retryable: true, message: 'The language model gave an empty answer. Please try again.', hint: 'The stream ended with neither text nor tool call.' },
+  RUN_DEADLINE: { status: 504, retryable: true, message: 'The answer took too long and was stopped.', hint: 'RUN_DEADLINE_S.' },
+  RUN_CANCELLED: { status: 499, retryable: false, message: 'Stopped on request.', hint: 'Somebody who may stop this run did so.' },
+  CHECKPOINT_UNAVAILABLE: { status: 503, retryable: true, message: 'The memory of this conversation cannot be read at the moment. Please try again.', hint: 'The checkpoint file of the owner cannot be opened.' },
+  // HTTP
+  BAD_REQUEST: { status: 400, retryable: false, message: 'The request is not valid.', hint: '`details` names the field.' },
+  UNAUTHENTICATED: { status: 401, retryable: false, message: 'Send `Authorization: Bearer <invocation>` with `X-Auth-Type: ucan`.', hint: 'No credentials, or of a kind that is not supported.' },
+  NOT_FOUND: { status: 404, retryable: false, message: 'There is nothing here.', hint: 'Unknown path, session or run; a foreign one looks the same.' },
+  BODY_TOO_LARGE: { status: 413, retryable: false, message: 'The request body is too large.', hint: '256 KiB at the sidecar, 32 MiB for transactions.' },
+  CONFLICT: { status: 409, retryable: false, message: 'This token was already used for another request.', hint: 'Same token id, another body.' },
+  STORAGE_UNAVAILABLE: { status: 503, retryable: true, message: 'I cannot store anything at the moment. Please try again later.', hint: 'The database is locked, read-only or full; ready is false until it is writable again.' },
+  SHUTTING_DOWN: { status: 503, retryable: true, message: 'I am restarting. Please try again in a moment.', hint: 'SIGTERM was received.' },
+  NOT_AVAILABLE: { status: 501, retryable: false, message: 'This part of the oracle is not built yet.', hint: 'The message names the part.' },
+  STALE_CONTEXT: { status: 500, retryable: false, message: 'This turn is over.', hint: 'A plugin used its RuntimeContext after the turn.' },
+  INTERNAL: { status: 500, retryable: true, message: 'Something went wrong on my side. The operator can find it by the request id.', hint: 'A bug: see the log line with the same request or run id.' },
+} as const satisfies Record<string, ErrorSpec>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+/** A typed refusal or failure as it crosses a boundary. `message` is for the person; `details` for programs; `cause` for the log only. */
+export interface Refusal {
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly retryable: boolean;
+  readonly message: string;
+  readonly details?: JsonObject;
+  readonly cause?: unknown;
+}
+
+export function refusal(code: ErrorCode, more: { message?: string; details?: JsonObject; cause?: unknown } = {}): Refusal {
+  const spec = ERRORS[code];
+  return { code, status: spec.status, retryable: spec.retryable, message: more.message ?? spec.message,
+    ...(more.details === undefined ? {} : { details: more.details }), ...(more.cause === undefined ? {} : { cause: more.cause }) };
+}
+
+/** A refusal where only a throw can travel (plugin calls, the agent library). Caught at the four doors and turned back into the value. */
+export class OracleError extends Error {
+  override readonly name = 'OracleError';
+  readonly refusal: Refusal;
+  constructor(value: Refusal) {
+    super(value.message, value.cause === undefined ? undefined : { cause: value.cause });
+    this.refusal = value;
+  }
+}
+
+/** Thrown by a part of the RuntimeContext that is not built yet; names the part, so that nothing pretends to work. */
+export class NotAvailableError extends OracleError {
+  constructor(part: string) {
+    super(refusal('NOT_AVAILABLE', { message: `${part} is not available in this version of matrix-oracle.`, details: { part } }));
+  }
+}
