@@ -1,0 +1,59 @@
+/**
+ * Every bound on something a stranger can choose (G14), in one table, so that "is this limited?" is answered by reading one file.
+ * Sizes in bytes unless the name says otherwise, times in milliseconds. What an operator may change is in config.ts instead.
+ */
+export const LIMITS = {
+  // appservice endpoint. Synapse sends at most 100 events a transaction; 99 × 60 kB were measured as 5.97 MB (research/synapse.md §5).
+  transactionBodyBytes: 32 * 1024 * 1024,
+  transactionMaxEvents: 1_000,
+  eventBytes: 256 * 1024,
+  pingBodyBytes: 64 * 1024,
+  // admission, before any cryptography
+  senderBucketBurst: 30,
+  senderBucketPerSecond: 1,
+  serverBucketBurst: 300,
+  serverBucketPerSecond: 20,
+  floodBucketsKept: 10_000,
+  promptChars: 64_000,
+  lateNoticePerRoomMs: 15 * 60_000,
+  refusalNoticeRepeatMs: 60_000,
+  authorityNoticeRepeatMs: 6 * 60 * 60_000,
+  activeThreadMs: 30 * 60_000,
+  gapWaitMs: 60_000,
+  // UCAN
+  invocationBytes: 4 * 1024,
+  carBlocks: 9,
+  carBlockBytes: 4_000,
+  invocationLifetimeS: 300,
+  clockSkewS: 60,
+  nbDepth: 4,
+  nbStringChars: 512,
+  // answers
+  partTextBytes: 12_000,
+  partEventBytes: 40_000,
+  editsPerMessage: 20,
+  htmlTagsPerPart: 3_000,
+  outboxDeadlineMs: 24 * 60 * 60_000,
+  outboxAttemptTimeoutMs: 65_000,
+  // model and tools
+  modelReplyChars: 400_000,
+  toolArgumentsBytes: 32 * 1024,
+  toolResultChars: 20_000,
+  toolTimeoutMs: 60_000,
+  modelCallsPerRun: 25,
+  toolCallsPerRun: 50,
+  // sidecar
+  httpBodyBytes: 256 * 1024,
+  httpMessageChars: 32_000,
+  requestIdChars: 128,
+  sseFrameBytes: 64 * 1024,
+  sseBufferFrames: 1_000,
+  sseHeartbeatMs: 15_000,
+  sessionsPage: 100,
+  historyPage: 200,
+  // matrix client
+  matrixResponseBytes: 64 * 1024 * 1024,
+  matrixTimeoutMs: 60_000,
+  historyPagesAfterJoin: 20,
+  gapPages: 200,
+} as const;
