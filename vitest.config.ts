@@ -1,0 +1,36 @@
+/**
+ * One project per kind of test, so that a run says what it needs: `unit`, `contracts` and `conformance` need nothing, `e2e` and `crash` a real Synapse.
+ * The condition `matrix-oracle-source` is set twice on purpose: for what vitest transforms, and (execArgv) for what it leaves to Node. With only one
+ * of them a plugin's `import 'matrix-oracle'` would load a second copy of src/, or the build that a clone does not have.
+ */
+import { defineConfig } from 'vitest/config';
+
+const CONDITION = 'matrix-oracle-source';
+const SECOND = 1_000;
+
+const project = (name: string, options: Record<string, unknown> = {}) => ({
+  extends: true as const,
+  test: { name, include: [`test/${name}/**/*.test.ts`], ...options },
+});
+
+// A homeserver per file is heavy: one file at a time, so that what a test measures or waits for is not another file's work.
+const HEAVY = { testTimeout: 120 * SECOND, hookTimeout: 300 * SECOND, teardownTimeout: 30 * SECOND, fileParallelism: false };
+
+export default defineConfig({
+  resolve: { conditions: [CONDITION, 'node', 'import', 'module', 'default'] },
+  ssr: { resolve: { conditions: [CONDITION, 'node', 'import', 'module', 'default'], externalConditions: [CONDITION, 'node'] } },
+  test: {
+    pool: 'forks',
+    execArgv: [`--conditions=${CONDITION}`],
+    passWithNoTests: false,
+    testTimeout: 10 * SECOND,
+    restoreMocks: true,
+    projects: [
+      project('unit'),
+      project('contracts'),
+      project('conformance', { globals: true, testTimeout: 30 * SECOND }),
+      project('e2e', HEAVY),
+      project('crash', HEAVY),
+    ],
+  },
+});
