@@ -1,0 +1,46 @@
+/**
+ * What admission sees of an event: already parsed, bounded and free of Matrix wire detail. The transport maps events to it
+ * (appservice/wire), so the runtime decides on plain values and every rule can be tested without a homeserver.
+ */
+import type { EventId, RoomId, UserId } from '../ids.ts';
+import type { JsonObject } from '../json.ts';
+
+interface ItemBase {
+  readonly eventId: EventId;
+  readonly roomId: RoomId;
+  readonly sender: UserId;
+  /** origin_server_ts; a claim of the sender's server, may be off. */
+  readonly sentAt: number;
+}
+export interface MessageItem extends ItemBase {
+  readonly kind: 'message';
+  readonly msgtype: string;
+  readonly text: string;
+  /** Root of the thread it stands in. */
+  readonly thread: EventId | null;
+  readonly inReplyTo: EventId | null;
+  /** `m.mentions.user_ids`; null when the field is absent, so that legacy forms count. */
+  readonly mentions: readonly UserId[] | null;
+  /** Whole content: the signature covers it. */
+  readonly content: JsonObject;
+  readonly eventType: string;
+}
+export type InboxItem =
+  | MessageItem
+  | (ItemBase & { readonly kind: 'edit'; readonly target: EventId; readonly text: string; readonly content: JsonObject })
+  | (ItemBase & { readonly kind: 'invite'; readonly isDirect: boolean; readonly encrypted: boolean })
+  /** The oracle's own membership: joined, left or banned. */
+  | (ItemBase & { readonly kind: 'own_membership'; readonly membership: 'join' | 'leave' | 'ban' })
+  /** Somebody else's membership, or another state event that room facts depend on. */
+  | (ItemBase & { readonly kind: 'room_changed'; readonly encrypted: boolean })
+  /** The oracle's own event come back; `prompts` names what it answers. */
+  | (ItemBase & { readonly kind: 'own'; readonly run: OwnRun | null })
+  | (ItemBase & { readonly kind: 'redaction'; readonly target: EventId })
+  | (ItemBase & { readonly kind: 'other'; readonly type: string });
+
+export interface OwnRun {
+  readonly runId: string;
+  readonly prompts: readonly EventId[];
+  readonly status: string;
+  readonly part: number;
+}

@@ -1,0 +1,41 @@
+/**
+ * What admission must know of a room, gathered by the transport when a row is claimed, never while receiving (DESIGN §2).
+ * A failed look-up is a group: then the oracle only speaks when spoken to.
+ */
+import type { EventId, RoomId, UserId } from '../ids.ts';
+
+export interface RoomFacts {
+  readonly roomId: RoomId;
+  readonly kind: 'direct' | 'group';
+  /** `unknown` means "do not send" (G11). */
+  readonly encryption: 'none' | 'encrypted' | 'unknown';
+  /** Members of more than one server: edits are rarer there. */
+  readonly federated: boolean;
+  /** The oracle is joined. */
+  readonly joined: boolean;
+  readonly displayName: string | null;
+  /** origin_server_ts of the invite; null when unknown. */
+  readonly admissionCursor: number | null;
+}
+
+export interface RoomDirectory {
+  /** Cached; fetches on a miss. Never rejects: a failed look-up answers a group with unknown encryption. */
+  facts(room: RoomId): Promise<RoomFacts>;
+  /** Something in the room changed: the next `facts` fetches again. */
+  forget(room: RoomId): void;
+  /** Power level of a member by the room's own rules (creators of v12 rooms are infinite). */
+  powerLevel(room: RoomId, user: UserId): Promise<number>;
+  /** Sender of an event, to know whether a reply is to the oracle; null when it cannot be read. */
+  senderOf(room: RoomId, event: EventId): Promise<UserId | null>;
+}
+
+/** Effects of admission on the homeserver. Each throws `OracleError` or a transport error; the dispatcher retries. */
+export interface RoomActions {
+  join(room: RoomId): Promise<'joined' | 'gone'>;
+  /** Leaves or declines; the words stand in the membership event, never in a message. */
+  leave(room: RoomId, reason: string): Promise<void>;
+  /** Best effort. */
+  markRead(room: RoomId, event: EventId): void;
+  /** Reads what was said between invite and join into the inbox; true when it reached the invite. */
+  readBackToInvite(room: RoomId): Promise<boolean>;
+}

@@ -1,0 +1,158 @@
+/**
+ * What must go out and is not confirmed. A row is written in the transaction of its cause, with a txn id derived from that cause, so a
+ * crash or a lost reply can neither forget nor double it (G4). The transport's sender (appservice/sender.ts) takes rows from here; the
+ * id is idempotent per device on the homeserver, so each row remembers who sends it and with which device (research/synapse.md §4).
+ * Cost: one insert and one update per event.
+ */
+import type { Insertable, Selectable } from 'kysely';
+import type { DeviceId, EventId, OutboxTxnId, RoomId, RunId, UserId } from '../ids.ts';
+import type { JsonObject } from '../json.ts';
+import { LIMITS } from '../limits.ts';
+import type { OutboxTable } from '../store/schema.ts';
+import type { Store, Tx } from '../store/store.ts';
+
+export type OutboxRow = Selectable<OutboxTable>;
+
+export interface OutboundEvent {
+  readonly txnId: OutboxTxnId;
+  /** Rows of one lane go out one after the other. */
+  readonly lane: string;
+  readonly roomId: RoomId;
+  readonly kind: OutboxTable['kind'];
+  readonly eventType: string;
+  readonly stateKey?: string;
+  readonly content: JsonObject;
+  readonly runId?: RunId;
+  readonly part?: number;
+  /** Set on an edit: the txn id of the event it replaces. `content` then has no `m.relates_to`. */
+  readonly editsTxn?: OutboxTxnId;
+}
+
+export interface Outbox {
+  /** Adds the row in the caller's transaction. The same txn id again changes nothing (same cause, same event). Call `wake` after the commit. */
+  insert(tx: Tx, event: OutboundEvent, now: number): void;
+  /** Tells the sender that rows may be due. */
+  wake(): void;
+  onWake(listener: () => void): void;
+  /** Drops edits of this message that are not confirmed: the newer one behind them says more. Contents never change, so a retry sends the same bytes. */
+  dropSuperseded(tx: Tx, editsTxn: OutboxTxnId): void;
+  /** Rows of a run in order: how a resumed run finds the messages it already sent. */
+  ofRun(tx: Tx, run: RunId): OutboxRow[];
+  /** The first due row of each lane, oldest lane first, without lanes in `busy`. */
+  due(now: number, { limit, busy }: { limit: number; busy: ReadonlySet<string> }): OutboxRow[];
+  /** When the next row becomes due; null when nothing waits. */
+  nextDueAt(): number | null;
+  markSent(row: OutboxRow, eventId: EventId, now: number): Promise<void>;
+  retryAt(row: OutboxRow, at: number, error: string): Promise<void>;
+  /** Given up: parked rows are shown by doctor and metrics, and edits of a parked event are dropped with it. */
+  park(row: OutboxRow, error: string): Promise<void>;
+  eventIdOf(txnId: OutboxTxnId): EventId | null;
+  /** Resolves with the event id once sent, null once parked or dropped. */
+  settled(txnId: OutboxTxnId, signal: AbortSignal): Promise<EventId | null>;
+  depth(): number;
+}
+
+export interface OutboxIdentity {
+  readonly sender: UserId;
+  readonly deviceId: DeviceId;
+}
+
+export function createOutbox({ store, identity }: { store: Store; identity: OutboxIdentity }): Outbox {
+  const { sql } = store;
+  const wakeListeners: (() => void)[] = [];
+  const settledListeners = new Map<OutboxTxnId, Set<(event: EventId | null) => void>>();
+
+  function settle(txnId: OutboxTxnId, event: EventId | null): void {
+    const waiting = settledListeners.get(txnId);
+    settledListeners.delete(txnId);
+    for (const done of waiting ?? []) done(event);
+  }
+
+  const outbox: Outbox = {
+    insert(tx, event, now) {
+      const row: Insertable<OutboxTable> = {
+        txn_id: event.txnId,
+        lane: event.lane,
+        room_id: event.roomId,
+        sender: identity.sender,
+        device_id: identity.deviceId,
+        kind: event.kind,
+        run_id: event.runId ?? null,
+        part: event.part ?? null,
+        event_type: event.eventType,
+        state_key: event.stateKey ?? null,
+        content: JSON.stringify(event.content),
+        edits_txn: event.editsTxn ?? null,
+        event_id: null,
+        deadline_at: now + LIMITS.outboxDeadlineMs,
+        created_at: now,
+        sent_at: null,
+        error: null,
+      };
+      tx.run(sql.insertInto('outbox').values(row).onConflict((oc) => oc.column('txn_id').doNothing()));
+    },
+    wake: () => {
+      for (const listener of wakeListeners) listener();
+    },
+    onWake: (listener) => void wakeListeners.push(listener),
+    dropSuperseded(tx, editsTxn) {
+      tx.run(sql.updateTable('outbox').set({ state: 'dropped', error: 'superseded' }).where('edits_txn', '=', editsTxn).where('state', '=', 'ready'));
+    },
+    ofRun: (tx, run) => tx.all(sql.selectFrom('outbox').selectAll().where('run_id', '=', run).orderBy('seq')),
+    due(now, { limit, busy }) {
+      // The head of each lane: a row that waits for its retry holds back its own lane only.
+      const heads = store.read.all(
+        sql
+          .selectFrom('outbox as o')
+          .selectAll('o')
+          .where('o.state', '=', 'ready')
+          .where((eb) => eb.not(eb.exists(eb.selectFrom('outbox as p').select('p.seq').where('p.state', '=', 'ready').whereRef('p.lane', '=', 'o.lane').whereRef('p.seq', '<', 'o.seq'))))
+          .where('o.not_before', '<=', now)
+          .orderBy('o.seq')
+          .limit(limit + busy.size),
+      );
+      return heads.filter((row) => !busy.has(row.lane)).slice(0, limit);
+    },
+    nextDueAt: () => store.read.get(sql.selectFrom('outbox').select('not_before').where('state', '=', 'ready').orderBy('not_before').limit(1))?.not_before ?? null,
+    markSent: async (row, eventId, now) => {
+      await store.write((tx) => {
+        tx.run(sql.updateTable('outbox').set({ state: 'sent', event_id: eventId, sent_at: now, error: null }).where('seq', '=', row.seq));
+      });
+      settle(row.txn_id, eventId);
+    },
+    retryAt: (row, at, error) =>
+      store.write((tx) => {
+        tx.run(sql.updateTable('outbox').set({ not_before: at, attempts: row.attempts + 1, error }).where('seq', '=', row.seq));
+      }),
+    park: async (row, error) => {
+      const dropped = await store.write((tx) => {
+        tx.run(sql.updateTable('outbox').set({ state: 'parked', error }).where('seq', '=', row.seq));
+        const edits = tx.all(sql.selectFrom('outbox').select('txn_id').where('edits_txn', '=', row.txn_id).where('state', '=', 'ready'));
+        tx.run(sql.updateTable('outbox').set({ state: 'dropped', error: 'the edited event was not sent' }).where('edits_txn', '=', row.txn_id).where('state', '=', 'ready'));
+        return edits.map((edit) => edit.txn_id);
+      });
+      for (const txnId of [row.txn_id, ...dropped]) settle(txnId, null);
+    },
+    eventIdOf: (txnId) => store.read.get(sql.selectFrom('outbox').select('event_id').where('txn_id', '=', txnId))?.event_id ?? null,
+    settled(txnId, signal) {
+      const row = store.read.get(sql.selectFrom('outbox').select(['state', 'event_id']).where('txn_id', '=', txnId));
+      if (row !== undefined && row.state !== 'ready') return Promise.resolve(row.event_id);
+      return new Promise((resolve, reject) => {
+        const waiting = settledListeners.get(txnId) ?? new Set();
+        settledListeners.set(txnId, waiting);
+        const onAbort = () => {
+          waiting.delete(resolve);
+          reject(signal.reason);
+        };
+        if (signal.aborted) return onAbort();
+        signal.addEventListener('abort', onAbort, { once: true });
+        waiting.add((event) => {
+          signal.removeEventListener('abort', onAbort);
+          resolve(event);
+        });
+      });
+    },
+    depth: () => store.read.get(sql.selectFrom('outbox').select((eb) => eb.fn.countAll<number>().as('count')).where('state', '=', 'ready'))?.count ?? 0,
+  };
+  return outbox;
+}

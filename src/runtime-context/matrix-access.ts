@@ -1,0 +1,21 @@
+/**
+ * The narrow slice of Matrix that a running turn may use; implemented by the transport. `rtCtx.matrix` puts the rules in front of it
+ * (own room only, the user's own power level: no confused deputy, DESIGN §5) and hands plugins the seed's three methods.
+ */
+import type { EventId, OutboxTxnId, RoomId, RunId, UserId } from '../ids.ts';
+import type { JsonObject } from '../json.ts';
+
+export interface RoomStateEvent {
+  readonly type: string;
+  readonly stateKey: string;
+  readonly sender: string;
+  readonly content: JsonObject;
+}
+export interface MatrixAccess {
+  /** Sends through the outbox and waits for the homeserver's answer. The txn id makes a repeated call the same event (G4, G6). */
+  send(event: { roomId: RoomId; runId: RunId; txnId: OutboxTxnId; eventType: string; stateKey?: string; content: JsonObject }, signal: AbortSignal): Promise<EventId>;
+  roomState(room: RoomId): Promise<readonly RoomStateEvent[]>;
+  event(room: RoomId, event: EventId): Promise<JsonObject>;
+  /** Whether this user's own power level allows this event in the room. */
+  mayUserSend(user: UserId, room: RoomId, event: { type: string; isState: boolean }): Promise<boolean>;
+}

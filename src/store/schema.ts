@@ -1,0 +1,267 @@
+/**
+ * The shape of every table as TypeScript sees it; `migrations/` makes them. One file, so that "what is on disk?" has one answer.
+ * Times are wall clock milliseconds; JSON columns are text and carry `v` where their shape may grow (STYLE §2 "Migrations").
+ * Queries live beside their feature, not here.
+ */
+import type { Generated } from 'kysely';
+import type { DeviceId, EventId, OutboxTxnId, OwnerId, PrincipalId, RoomId, RunId, SessionId, TokenId, UserId } from '../ids.ts';
+import type { FrameKind, RunStatus } from '../runs/run.ts';
+import type { Tier } from '../turn/principal.ts';
+
+/** What came in and is not finished (G1). A row lives until its event was handled; `seen` remembers it afterwards. */
+export interface InboxTable {
+  /** Arrival order. */
+  id: Generated<number>;
+  event_id: EventId;
+  room_id: RoomId;
+  sender: string;
+  type: string;
+  source: 'push' | 'sync' | 'backfill';
+  /** The event as the homeserver sent it. */
+  event: string;
+  received_at: number;
+  /** `unsigned.age` on arrival in ms; null when the homeserver gave none. */
+  age_ms: number | null;
+  /** `dead`: given up after the last attempt, kept for `matrix-oracle inbox list|requeue`. */
+  state: Generated<'ready' | 'dead'>;
+  attempts: Generated<number>;
+  not_before: Generated<number>;
+  lease_until: Generated<number>;
+  fence: Generated<number>;
+  error: string | null;
+}
+/** Event ids that took part, or never will, until they are older than RETENTION_DAYS (G2). */
+export interface SeenTable {
+  event_id: EventId;
+  seen_at: number;
+}
+/** A stretch of a room's timeline that `/sync` left out; read page by page (DESIGN §2). */
+export interface GapsTable {
+  id: Generated<number>;
+  room_id: RoomId;
+  /** Token to go on from, backwards. */
+  from_token: string;
+  /** Token of the known end, or null for "back to the admission cursor". */
+  to_token: string | null;
+  opened_at: number;
+  pages: Generated<number>;
+}
+export interface RoomsTable {
+  room_id: RoomId;
+  membership: 'invited' | 'joined' | 'left';
+  inviter: UserId | null;
+  is_direct: number;
+  /** The admission cursor: origin_server_ts of the invite. What is older is history, never a prompt. */
+  invited_at: number | null;
+  joined_at: number | null;
+  /** 1 once the messages between invite and join were read. */
+  first_read: Generated<number>;
+}
+export interface SessionsTable {
+  session_id: SessionId;
+  room_id: RoomId;
+  /** Principal id, or the room in a group; never changes (G13). */
+  owner: OwnerId;
+  kind: 'rolling' | 'thread';
+  /** Null: answers stand unthreaded in the direct room. */
+  thread_root: EventId | null;
+  title: string | null;
+  created_at: number;
+  last_at: number;
+  /** Set when a newer rolling session took over. */
+  retired_at: number | null;
+}
+export interface RunsTable {
+  run_id: RunId;
+  session_id: SessionId;
+  room_id: RoomId;
+  thread_root: EventId | null;
+  owner: OwnerId;
+  principal_id: PrincipalId;
+  matrix_user_id: UserId;
+  tier: Tier;
+  /** Where it came from: `rtCtx.session.client`. */
+  client: 'portal' | 'matrix' | 'slack';
+  request_id: string;
+  /** Agent implementation; `main` is the built-in one. */
+  runner: Generated<string>;
+  parent: RunId | null;
+  /** Frozen grants of the path as JSON `{v:1, …}`; null when the run rests on none. */
+  grants: string | null;
+  /** Turn hints, JSON `{v:1, timezone?, model?}`. */
+  hints: string;
+  /** 1: the room is direct; frozen, because authority was judged on it. */
+  direct: number;
+  status: RunStatus;
+  attempt: Generated<number>;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  /** Wall clock ms; a run without end by then ends with RUN_DEADLINE. Null until started. */
+  deadline_at: number | null;
+  model_asked: string | null;
+  model_answered: string | null;
+  usage: string | null;
+  /** JSON `{v:1, code, message, retryable}`. */
+  error: string | null;
+  lease_until: Generated<number>;
+  fence: Generated<number>;
+}
+/** One row per prompt; `consumed_at` is set when the model's input that holds it is on disk, so a crash neither repeats nor forgets it. */
+export interface PendingInputsTable {
+  id: Generated<number>;
+  run_id: RunId;
+  session_id: SessionId;
+  /** Event id of the prompt, or `http:<token id>`. */
+  prompt_id: string;
+  principal_id: PrincipalId;
+  tier: Tier;
+  text: string;
+  received_at: number;
+  consumed_at: number | null;
+}
+export interface FramesTable {
+  run_id: RunId;
+  /** Contiguous from 1 (G7). */
+  seq: number;
+  kind: FrameKind;
+  data: string;
+  at: number;
+}
+export interface ToolMarksTable {
+  run_id: RunId;
+  tool_call_id: string;
+  tool: string;
+  /** base64url SHA-256 of the canonical arguments. */
+  args_hash: string;
+  state: 'started' | 'finished';
+  result: string | null;
+  at: number;
+}
+export interface OutboxTable {
+  txn_id: OutboxTxnId;
+  /** Rows of one lane go out one after the other; lanes are independent (G4: a poisoned row never blocks others). */
+  lane: string;
+  seq: Generated<number>;
+  room_id: RoomId;
+  sender: UserId;
+  device_id: DeviceId;
+  kind: 'answer' | 'notice' | 'mirror' | 'session' | 'tool';
+  run_id: RunId | null;
+  /** Part of the answer, 1…n; null for anything else. */
+  part: number | null;
+  event_type: string;
+  state_key: string | null;
+  /** Event content; frozen once attempted. */
+  content: string;
+  /** This row edits the event sent for that txn id: the sender puts `m.relates_to` in when the id is known. */
+  edits_txn: OutboxTxnId | null;
+  state: Generated<'ready' | 'sent' | 'parked' | 'dropped'>;
+  event_id: EventId | null;
+  attempts: Generated<number>;
+  not_before: Generated<number>;
+  deadline_at: number;
+  created_at: number;
+  sent_at: number | null;
+  /** Why it was parked or dropped: errcode and status, never content. */
+  error: string | null;
+}
+/** The conversation: what the model may be shown, what a redaction blanks, what GET /messages reads (DESIGN §4 "Agent library"). */
+export interface TranscriptTable {
+  id: Generated<number>;
+  room_id: RoomId;
+  /** Null: said in a group outside any session; context only. */
+  session_id: SessionId | null;
+  run_id: RunId | null;
+  event_id: string | null;
+  role: 'human' | 'ai' | 'tool';
+  /** Principal id, or `oracle`. */
+  speaker: string;
+  text: string;
+  /** Stored LangChain message (tool calls, tool results) as JSON `{v:1, …}`; null when the text says it all. */
+  message: string | null;
+  attachments: string | null;
+  redacted: Generated<number>;
+  at: number;
+}
+export interface ReplayMarksTable {
+  token_id: TokenId;
+  /** The prompt this token was spent on. */
+  prompt_id: string;
+  run_id: RunId | null;
+  body_hash: string | null;
+  keep_until: number;
+}
+export interface RateCountsTable {
+  key: string;
+  at: number;
+}
+/** DID↔MXID links proven from Matrix, with the direct room (DESIGN §5 "Over HTTP"). */
+export interface LinksTable {
+  did: PrincipalId;
+  matrix_user_id: UserId;
+  room_id: RoomId | null;
+  proven_at: number;
+}
+export interface AuditTable {
+  id: Generated<number>;
+  at: number;
+  event_id: string | null;
+  run_id: RunId | null;
+  token_id: TokenId | null;
+  principal_id: string | null;
+  matrix_user_id: string | null;
+  tier: string | null;
+  capability: string | null;
+  resource: string | null;
+  decision: 'allowed' | 'refused';
+  code: string | null;
+}
+/** When a notice of a kind was last said to somebody, so that it is not said again too soon. */
+export interface NoticeStampsTable {
+  key: string;
+  at: number;
+}
+export interface StateTable {
+  scope: string;
+  scope_id: string;
+  key: string;
+  value: string;
+  updated_at: number;
+}
+/** Orders from the CLI to the running process; there is no admin over HTTP. */
+export interface ControlTable {
+  id: Generated<number>;
+  kind: string;
+  argument: string;
+  created_at: number;
+  done_at: number | null;
+  outcome: string | null;
+}
+/** Small facts of the installation: fence, sync token, device. */
+export interface MetaTable {
+  key: string;
+  value: string;
+}
+
+export interface Schema {
+  inbox: InboxTable;
+  seen: SeenTable;
+  gaps: GapsTable;
+  rooms: RoomsTable;
+  sessions: SessionsTable;
+  runs: RunsTable;
+  pending_inputs: PendingInputsTable;
+  frames: FramesTable;
+  tool_marks: ToolMarksTable;
+  outbox: OutboxTable;
+  transcript: TranscriptTable;
+  replay_marks: ReplayMarksTable;
+  rate_counts: RateCountsTable;
+  links: LinksTable;
+  audit: AuditTable;
+  notice_stamps: NoticeStampsTable;
+  state: StateTable;
+  control: ControlTable;
+  meta: MetaTable;
+}
