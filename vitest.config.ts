@@ -14,7 +14,7 @@ const project = (name: string, options: Record<string, unknown> = {}) => ({
 });
 
 // A homeserver per file is heavy: one file at a time, so that what a test measures or waits for is not another file's work.
-const HEAVY = { testTimeout: 120 * SECOND, hookTimeout: 300 * SECOND, teardownTimeout: 30 * SECOND, fileParallelism: false };
+const HEAVY = { testTimeout: 120 * SECOND, hookTimeout: 300 * SECOND, fileParallelism: false };
 
 export default defineConfig({
   resolve: { conditions: [CONDITION, 'node', 'import', 'module', 'default'] },
@@ -24,13 +24,14 @@ export default defineConfig({
     execArgv: [`--conditions=${CONDITION}`],
     passWithNoTests: false,
     testTimeout: 10 * SECOND,
+    teardownTimeout: 30 * SECOND,
     restoreMocks: true,
     projects: [
       project('unit'),
       project('contracts'),
       project('conformance', { globals: true, testTimeout: 30 * SECOND }),
-      project('e2e', HEAVY),
-      project('crash', HEAVY),
+      project('e2e', { ...HEAVY, sequence: { groupOrder: 1 } }),
+      project('crash', { ...HEAVY, sequence: { groupOrder: 2 } }),
     ],
   },
 });

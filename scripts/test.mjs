@@ -1,0 +1,57 @@
+/**
+ * `npm test`: what needs no homeserver first (under a minute), then the end-to-end and crash tests on a real Synapse. `node scripts/test.mjs unit e2e` runs
+ * only the projects named. The last line is one of its own, `N passed, N failed`, summed from the runner's reports and never from its printed text;
+ * a file that cannot be loaded, a hook that failed and a runner that died count as failed, and a run in which no test ran is a failure too.
+ */
+import '../src/app/cli/require-node.mjs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { readReport, summaryLine, sumReports } from './read-test-report.mjs';
+import { runStep } from './run-step.mjs';
+
+const STAGES = [
+  ['unit', 'contracts', 'conformance'],
+  ['e2e', 'crash'],
+];
+
+const named = process.argv.slice(2);
+const unknown = named.filter((name) => !STAGES.flat().includes(name));
+if (unknown.length > 0) {
+  process.stderr.write(`No such test project: ${unknown.join(', ')}. Known: ${STAGES.flat().join(', ')}.\n`);
+  process.exit(2);
+}
+const stages = STAGES.map((stage) => stage.filter((name) => named.length === 0 || named.includes(name))).filter(
+  (stage) => stage.length > 0,
+);
+
+let stopped = false;
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
+  process.on(signal, () => {
+    stopped = true;
+  });
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'matrix-oracle-test-'));
+const results = [];
+try {
+  for (const stage of stages) {
+    if (stopped) break;
+    const file = join(folder, `${stage.join('-')}.json`);
+    const projects = stage.flatMap((name) => ['--project', name]);
+    const status = await runStep('vitest', ['run', ...projects, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`]);
+    let text;
+    try {
+      text = readFileSync(file, 'utf8');
+    } catch {
+      text = undefined;
+    }
+    results.push(readReport(text, status));
+  }
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+
+const sum = sumReports(results);
+process.exitCode = sum.failed > 0 || sum.passed === 0 || stopped ? 1 : 0;
+process.stdout.write(`\n${summaryLine(sum)}\n`);
