@@ -16,12 +16,12 @@ export interface Exchange {
   readonly response: ServerResponse;
   readonly isClosed: () => boolean;
   /** Waits for the promise-like start, or until the client is gone. */
-  readonly pause: (start: (done: () => void) => (() => void) | void) => Promise<void>;
-  /** Pieces on the wire so far. */
-  pieces: number;
+  readonly pause: (start: (done: () => void) => (() => void) | undefined) => Promise<void>;
+  /** Its `pieces` counts what is on the wire, for whoever looks on. */
+  readonly progress: { pieces: number };
 }
 
-export function createExchange(response: ServerResponse): Exchange {
+export function createExchange(response: ServerResponse, progress: { pieces: number }): Exchange {
   let closed = false;
   let wake: (() => void) | undefined;
   response.once('close', () => {
@@ -31,11 +31,11 @@ export function createExchange(response: ServerResponse): Exchange {
   return {
     response,
     isClosed: () => closed,
-    pieces: 0,
+    progress,
     pause: (start) =>
       new Promise((resolve) => {
         if (closed) return resolve();
-        let undo: (() => void) | void;
+        let undo: (() => void) | undefined;
         let settled = false;
         const done = () => {
           if (settled) return;
@@ -64,10 +64,14 @@ export async function playSteps(exchange: Exchange, steps: readonly StreamStep[]
   const flush = async () => {
     if (due === '') return;
     const drained = response.write(due);
-    exchange.pieces += duePieces;
+    exchange.progress.pieces += duePieces;
     due = '';
     duePieces = 0;
-    if (!drained) await exchange.pause((done) => void response.once('drain', done));
+    if (!drained)
+      await exchange.pause((done) => {
+        response.once('drain', done);
+        return undefined;
+      });
   };
   for (const step of steps) {
     if (exchange.isClosed()) return 'client_disconnected';
@@ -99,7 +103,7 @@ export async function playSteps(exchange: Exchange, steps: readonly StreamStep[]
       case 'bytes':
         await flush();
         response.write(step.data);
-        exchange.pieces += 1;
+        exchange.progress.pieces += 1;
         await pauseMs(exchange, 1);
         break;
       case 'wait':
@@ -110,7 +114,10 @@ export async function playSteps(exchange: Exchange, steps: readonly StreamStep[]
       case 'gate':
         await flush();
         step.gate.arrive();
-        await exchange.pause((done) => void step.gate.released.then(done));
+        await exchange.pause((done) => {
+          void step.gate.released.then(done);
+          return undefined;
+        });
         nextAt = 0;
         break;
       case 'stall':
@@ -133,7 +140,10 @@ export async function playSteps(exchange: Exchange, steps: readonly StreamStep[]
       case 'end':
         await flush();
         if (exchange.isClosed()) return 'client_disconnected';
-        await exchange.pause((done) => void response.end(done));
+        await exchange.pause((done) => {
+          response.end(done);
+          return undefined;
+        });
         return response.writableFinished ? step.as : 'client_disconnected';
       default:
         assertNever(step);

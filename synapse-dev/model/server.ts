@@ -131,7 +131,7 @@ export async function startModelServer(options: ModelServerOptions = {}): Promis
       sendError(response, { status: 400, error: chat.error });
       return finish('completed');
     }
-    const exchange = createExchange(response);
+    const exchange = createExchange(response, record);
     open.add(response);
     try {
       const { reply, pace } = decideReply(chat.value);
@@ -147,7 +147,6 @@ export async function startModelServer(options: ModelServerOptions = {}): Promis
       };
       const steps = chat.value.stream ? planStream(reply, facts) : planWhole(reply, facts);
       const ended = await playSteps(exchange, steps);
-      record.pieces = exchange.pieces;
       finish(dropped.has(response) ? 'cut' : ended);
     } catch (error) {
       // A script function of a test that throws: said on the wire, because the test looks there.
