@@ -126,6 +126,18 @@ export const ERRORS = {
     message: 'This authorisation was made for another thread.',
     hint: '`nb.thread` differs from the event.',
   },
+  WRONG_EDIT: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was made for another edit.',
+    hint: '`nb.edits` differs from the event that this one replaces.',
+  },
+  WEAK_NONCE: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation has no random part, so it cannot be told from others.',
+    hint: 'An invocation needs a nonce of at least 96 random bits.',
+  },
   BAD_CONTENT: {
     status: 401,
     retryable: false,

@@ -1,0 +1,51 @@
+/**
+ * Decoders up to cborg 5 take a map key `__proto__` for the prototype: fields that no signature covers become readable as if signed
+ * (research/ucan.md §0.4). npm overrides pin a good one here, but overrides do not reach whoever installs us as a dependency, so the
+ * start asks the decoder that is really loaded and refuses to go on with a bad one.
+ */
+import { decode } from '@ipld/dag-ucan';
+
+type Decode = (bytes: Uint8Array) => { readonly facts: readonly unknown[] };
+
+const KEY = '__proto__';
+/** As long as KEY, and harmless: the control that shows that the block itself can be read. */
+const CONTROL_KEY = '__plain__';
+
+/** A whole UCAN block whose only fact is `{ <key>: { "planted": true } }`, in canonical DAG-CBOR, with zeros for keys and signature. */
+function buildProbe(key: typeof KEY | typeof CONTROL_KEY): Uint8Array {
+  const principal = `5822ed01${'00'.repeat(32)}`;
+  const fact = `a169${Buffer.from(key).toString('hex')}a167706c616e746564f5`;
+  const fields = [
+    `6173` + `5844eda10340${'00'.repeat(64)}`, // s
+    `6176` + '65302e392e31', // v: "0.9.1"
+    `63617474` + '80', // att
+    `63617564${principal}`, // aud
+    `63657870` + '01', // exp
+    `63666374` + `81${fact}`, // fct
+    `63697373${principal}`, // iss
+    `63707266` + '80', // prf
+  ];
+  return Uint8Array.from(Buffer.from(`a8${fields.join('')}`, 'hex'));
+}
+
+/** Throws, with what to do, when the decoder lets `__proto__` through, or cannot read a UCAN at all. */
+export function assertSafeDecoder(decodeUcan: Decode = decode as unknown as Decode): void {
+  if (readFact(decodeUcan, CONTROL_KEY) === undefined) throw new Error('The installed UCAN decoder cannot read UCAN 0.9.1.');
+  const fact = readFact(decodeUcan, KEY);
+  if (fact !== undefined && (fact as { planted?: unknown }).planted !== undefined) {
+    throw new Error(
+      'The installed CBOR decoder lets a map key "__proto__" through, so tokens could carry unsigned data. ' +
+        'Install cborg 6.1.5 or later and @ipld/dag-cbor 10 or later for @ipld/dag-ucan (npm "overrides").',
+    );
+  }
+}
+
+/** The first fact, or undefined when the decoder refuses the block: as good as keeping such a key an ordinary one. */
+function readFact(decodeUcan: Decode, key: typeof KEY | typeof CONTROL_KEY): object | undefined {
+  try {
+    const [fact] = decodeUcan(buildProbe(key)).facts;
+    return typeof fact === 'object' && fact !== null ? fact : undefined;
+  } catch {
+    return undefined;
+  }
+}
