@@ -10,6 +10,9 @@ import { join } from 'node:path';
 import { readReport, summaryLine, sumReports } from './read-test-report.mjs';
 import { runStep } from './run-step.mjs';
 
+// Not a static import: an older Node would stop at the types before require-node is heard.
+const { readReport, sumReports, summaryLine } = await import('./read-test-report.ts');
+
 const STAGES = [
   ['unit', 'contracts', 'conformance'],
   ['e2e', 'crash'],

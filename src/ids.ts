@@ -2,7 +2,7 @@
  * Every id that arrives from outside is hostile text until its `parse` function has looked at shape and size (G14).
  * Inside, the brand says so: a room id cannot be passed where a session id is meant. Compound ids are built and read here only.
  */
-import { ulid } from 'ulid';
+import { monotonicFactory } from 'ulid';
 import { err, ok, type Result } from './result.ts';
 
 declare const brand: unique symbol;
@@ -56,8 +56,14 @@ export const unsignedPrincipalId = (user: UserId): PrincipalId => `matrix:u/${us
 const RUN_ID = /^[0-9A-HJKMNP-TV-Z]{26}$/u;
 export const parseRunId = (text: unknown): Result<RunId, 'BAD_RUN_ID'> =>
   typeof text === 'string' && RUN_ID.test(text) ? ok(text as RunId) : err('BAD_RUN_ID');
-/** Run ids are ULIDs: sortable by creation. `now` in ms since the epoch. */
-export const newRunId = (now: number): RunId => ulid(now) as RunId;
+/**
+ * Run ids are ULIDs: sortable by creation, also within one millisecond and when the wall clock steps back. One source per process.
+ * The argument is wall clock ms.
+ */
+export function createRunIds(): (now: number) => RunId {
+  const next = monotonicFactory();
+  return (now) => next(now) as RunId;
+}
 
 export const parseSessionId = (text: unknown): Result<SessionId, 'BAD_SESSION_ID'> => {
   const parsed = parseEventId(text);
