@@ -7,7 +7,6 @@ import '../src/app/cli/require-node.mjs';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { readReport, summaryLine, sumReports } from './read-test-report.mjs';
 import { runStep } from './run-step.mjs';
 
 // Not a static import: an older Node would stop at the types before require-node is heard.
