@@ -20,8 +20,8 @@ export function buildLongAnswer(asked: string, size: 'long' | 'very long'): stri
     `## A long answer\n\nYou asked: “${title}”. I know only one subject well, so here is **how a message becomes an answer**.`,
     ...CHAPTERS,
   ];
-  if (size === 'long') return opening.join('\n\n');
-  const numbers = Array.from({ length: 40 }, (_, index) => buildNumberChapter(index + 2));
+  const numbers = Array.from({ length: size === 'long' ? 3 : 40 }, (_, index) => buildNumberChapter(index + 2));
+  if (size === 'long') return [...opening, '## Some numbers at the end', ...numbers].join('\n\n');
   return [...opening, '## And because it should be very long: some numbers', ...numbers, '*That was all.*'].join('\n\n');
 }
 

@@ -191,14 +191,16 @@ function buildGreeting(number: number, tools: readonly ChatTool[]): string {
 function buildResultSentence(result: CallResult | undefined, call: Extract<Intent, { kind: 'call' }>): string {
   if (result === undefined) return `I called \`${call.tool}\`, but have no result of it.`;
   const value = parseJson(result.content);
-  const isFailure =
-    /^\s*error\b/i.test(result.content) ||
-    (isJsonObject(value ?? null) && ['error', 'code'].some((key) => Object.hasOwn(value as JsonObject, key)));
+  const isFailure = /^\s*error\b/i.test(result.content) || isErrorValue(value);
   if (isFailure) return `\`${result.tool}\` did not work. It said: ${shorten(result.content.trim(), 500)}`;
   if (result.content.trim() === '') return `\`${result.tool}\` is done; it returned nothing.`;
   if (isTimeTool(result.tool)) return `According to \`${result.tool}\` it is ${describeValue(value, result.content)}.`;
   return `\`${result.tool}\` is done. It said: ${describeValue(value, result.content)}`;
 }
+
+/** `{"error": …}`, or a refusal of the oracle with its `code` in words. */
+const isErrorValue = (value: JsonValue | undefined): boolean =>
+  isJsonObject(value ?? null) && (Object.hasOwn(value as JsonObject, 'error') || typeof (value as JsonObject)['code'] === 'string');
 
 const isTimeTool = (name: string): boolean => /time(?!out|line|r)|clock|now/i.test(name);
 

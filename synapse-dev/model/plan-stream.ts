@@ -125,7 +125,7 @@ export function planStream(reply: Reply, answer: AnswerFacts): StreamStep[] {
     case 'empty':
       return planEmpty(reply.how, answer);
     case 'slowHeaders':
-      return [{ kind: 'wait', ms: reply.delayMs }, ...planStream(reply.then, answer)];
+      return [{ kind: 'wait', ms: reply.delayMs }, ...planStream(reply.reply, answer)];
     case 'splitUtf8':
       return planTorn(reply.text, answer);
     default:

@@ -26,7 +26,7 @@ export function planWhole(reply: Reply, answer: AnswerFacts): StreamStep[] {
     case 'empty':
       return [reply.how === 'no_text' ? buildJson({}, answer) : { kind: 'json', body: { ...completion(answer), choices: [] } }];
     case 'slowHeaders':
-      return [{ kind: 'wait', ms: reply.delayMs }, ...planWhole(reply.then, answer)];
+      return [{ kind: 'wait', ms: reply.delayMs }, ...planWhole(reply.reply, answer)];
     case 'splitUtf8':
       return [buildJson(reply, answer)];
     default:

@@ -15,7 +15,7 @@ const WRITE_CHARS = 16_384;
 export interface Exchange {
   readonly response: ServerResponse;
   readonly isClosed: () => boolean;
-  /** Waits for the promise-like start, or until the client is gone. */
+  /** Waits for what start begins and done ends, or until the client is gone. */
   readonly pause: (start: (done: () => void) => (() => void) | undefined) => Promise<void>;
   /** Its `pieces` counts what is on the wire, for whoever looks on. */
   readonly progress: { pieces: number };

@@ -92,7 +92,7 @@ export type Reply =
   /** 200 without an answer: no bytes at all, only `[DONE]`, or a proper stream (finish_reason stop) without any text. */
   | { readonly kind: 'empty'; readonly how: 'no_body' | 'only_done' | 'no_text' }
   /** Response headers come late, then the other reply. */
-  | { readonly kind: 'slowHeaders'; readonly delayMs: number; readonly then: Reply }
+  | { readonly kind: 'slowHeaders'; readonly delayMs: number; readonly reply: Reply }
   /** Every character of more than one byte is torn by a write boundary; the bytes as a whole are a correct stream. */
   | { readonly kind: 'splitUtf8'; readonly text: ReplyText };
 
