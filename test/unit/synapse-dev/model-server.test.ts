@@ -2,7 +2,6 @@
  * The model server is what every end-to-end claim about providers rests on, so its own wire is tested over loopback: each kind of
  * reply byte by byte, its strictness, and that it notices a client that leaves (G9).
  */
-import type { AIMessageChunk } from '@langchain/core/messages';
 import { ChatOpenAI } from '@langchain/openai';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { JsonObject } from '../../../src/json.ts';
@@ -400,7 +399,7 @@ describe('clients', () => {
     let tokens = 0;
     for await (const chunk of await model.stream('hi')) {
       text += chunk.text;
-      tokens += (chunk as AIMessageChunk).usage_metadata?.output_tokens ?? 0;
+      tokens += (chunk.usage_metadata as { output_tokens: number } | undefined)?.output_tokens ?? 0;
     }
     const answer = await model.invoke('look');
 
