@@ -15,17 +15,17 @@ const CONTROL_KEY = '__plain__';
 function buildProbe(key: typeof KEY | typeof CONTROL_KEY): Uint8Array {
   const principal = `5822ed01${'00'.repeat(32)}`;
   const fact = `a169${Buffer.from(key).toString('hex')}a167706c616e746564f5`;
-  const fields = [
-    `6173` + `5844eda10340${'00'.repeat(64)}`, // s
-    `6176` + '65302e392e31', // v: "0.9.1"
-    `63617474` + '80', // att
-    `63617564${principal}`, // aud
-    `63657870` + '01', // exp
-    `63666374` + `81${fact}`, // fct
-    `63697373${principal}`, // iss
-    `63707266` + '80', // prf
-  ];
-  return Uint8Array.from(Buffer.from(`a8${fields.join('')}`, 'hex'));
+  const fields = {
+    s: `61735844eda10340${'00'.repeat(64)}`,
+    v: '617665302e392e31',
+    att: '6361747480',
+    aud: `63617564${principal}`,
+    exp: '6365787001',
+    fct: `6366637481${fact}`,
+    iss: `63697373${principal}`,
+    prf: '6370726680',
+  };
+  return Uint8Array.from(Buffer.from(`a8${Object.values(fields).join('')}`, 'hex'));
 }
 
 /** Throws, with what to do, when the decoder lets `__proto__` through, or cannot read a UCAN at all. */

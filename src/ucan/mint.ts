@@ -21,7 +21,7 @@ export interface UcanToMint {
   readonly key: SigningKey;
   readonly audience: Did;
   readonly capabilities: readonly UcanCapability[];
-  /** Seconds since the epoch. */
+  /** Seconds since the epoch; Infinity makes a token without end, which the gate refuses. */
   readonly expiration: number;
   readonly notBefore?: number;
   readonly nonce: string;
@@ -40,7 +40,7 @@ export function mintUcan(ucan: UcanToMint): string {
     aud: parsePrincipal(ucan.audience),
     att: ucan.capabilities,
     prf: [],
-    exp: ucan.expiration,
+    exp: Number.isFinite(ucan.expiration) ? ucan.expiration : null,
     fct: ucan.facts ?? [],
     nnc: ucan.nonce,
     ...(ucan.notBefore === undefined ? {} : { nbf: ucan.notBefore }),

@@ -88,7 +88,7 @@ export function readUcan(block: Uint8Array): Result<Ucan, ErrorCode> {
     nonce,
     ...(notBefore === undefined ? {} : { notBefore }),
     facts: view.facts as readonly JsonObject[],
-    signature: s.subarray(EDDSA_PREFIX.length),
+    signature: Uint8Array.from(s.subarray(EDDSA_PREFIX.length)),
     signPayload,
     tokenId: sha256Base64Url(signPayload) as TokenId,
   });
@@ -108,7 +108,7 @@ function decodeCanonical(block: Uint8Array) {
 
 function readDidKey(bytes: Uint8Array): Uint8Array | undefined {
   if (bytes.length !== 34 || !startsWith(bytes, ED25519_PREFIX)) return undefined;
-  const raw = bytes.subarray(2);
+  const raw = Uint8Array.from(bytes.subarray(2));
   return isAcceptablePublicKey(raw) ? raw : undefined;
 }
 
