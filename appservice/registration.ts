@@ -112,7 +112,7 @@ export function readRegistration(text: string): Result<Registration, Registratio
 
 function readYaml(text: string): Result<unknown, string> {
   try {
-    return ok(parse(text, { maxAliasCount: 0 }));
+    return ok(parse(text, { maxAliasCount: 0, logLevel: 'error' }));
   } catch {
     // The parser quotes the offending line, which may hold a token (G12).
     return err('it is not valid YAML');

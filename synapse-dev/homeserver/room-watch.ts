@@ -3,6 +3,7 @@
  * is one message that grows by edits. The base of the end-to-end tests, of the bench and of the demo's display.
  */
 import { isJsonObject, type JsonObject } from '../../src/json.ts';
+import { type RunStatus, TERMINAL } from '../../src/runs/run.ts';
 import type { MatrixEvent } from './user-client.ts';
 
 export interface SeenEvent {
@@ -91,11 +92,15 @@ export function createRoomLog({ roomId, me, signal }: { roomId: string; me: stri
     messages: (sender) => readMessages(events).filter((message) => sender === undefined || message.sender === sender),
     answers: (sender) =>
       readMessages(events).filter((message) => (sender === undefined ? message.sender !== me : message.sender === sender)),
-    answersTo: (eventId) => watch.messages().filter((message) => message.sender !== me && isAnswerTo(message, eventId)),
+    answersTo: (eventId) =>
+      watch
+        .messages()
+        .filter((message) => message.sender !== me && isAnswerTo(message, eventId))
+        .sort((a, b) => partOf(a) - partOf(b)),
     waitForAnswerTo: (eventId, timeoutMs) =>
       watch.waitUntil(() => {
         const parts = watch.answersTo(eventId);
-        return parts.length > 0 && parts.every((part) => !part.live) && parts;
+        return parts.every((part) => !part.live) && isFinished(parts.at(-1)) && parts;
       }, timeoutMs),
     onChange(callback) {
       listeners.add(callback);
@@ -223,9 +228,22 @@ function relationOf(content: JsonObject, relType: string): string | undefined {
 }
 
 function isAnswerTo(message: SeenMessage, eventId: string): boolean {
-  const run = message.content[RUN] ?? message.versions[0]?.content[RUN];
-  if (isJsonObject(run) && Array.isArray(run['prompts'])) return run['prompts'].includes(eventId);
+  const { prompts } = runOf(message) ?? {};
+  if (Array.isArray(prompts)) return prompts.includes(eventId);
   return message.inReplyTo === eventId || message.threadRoot === eventId;
+}
+
+function runOf({ content, versions: [original] }: SeenMessage): JsonObject | undefined {
+  const run = content[RUN] ?? original?.content[RUN];
+  return isJsonObject(run) ? run : undefined;
+}
+const partOf = (message: SeenMessage): number => Number(runOf(message)?.['part'] ?? 1);
+
+/** The newest part of a run tells whether more parts may follow; a message of no run (a bare bot's, a notice) is whole as it is. */
+function isFinished(newest: SeenMessage | undefined): boolean {
+  if (newest === undefined) return false;
+  const status = runOf(newest)?.['status'];
+  return status === undefined || TERMINAL.has(status as RunStatus);
 }
 
 const describe = (events: readonly SeenEvent[]): string =>
