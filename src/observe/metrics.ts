@@ -1,0 +1,189 @@
+/**
+ * What an alarm can be set on. The registry is our own, not prom-client's global one, so that two oracles in one test process do not add up.
+ * Labels come from closed lists in code (stages, reasons, error codes), never from outside: a label that a stranger can choose is memory
+ * that a stranger can fill (G14), and a user or room id in a metric would tell who talks when (G12). Depths are read when scraped.
+ */
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+
+const PREFIX = 'matrix_oracle_';
+const FAST_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
+const ANSWER_S = [0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300];
+
+interface MetricSpec {
+  readonly kind: 'counter' | 'gauge' | 'histogram';
+  readonly help: string;
+  readonly labels?: readonly string[];
+  readonly buckets?: readonly number[];
+}
+
+/** docs/metrics.md is generated from this table; names there carry the prefix. */
+const METRICS = {
+  turn_stage_duration_seconds: {
+    kind: 'histogram',
+    help: 'Time that one stage of a turn took.',
+    labels: ['stage'],
+    buckets: [...FAST_S, 15, 60, 300],
+  },
+  time_to_first_token_seconds: {
+    kind: 'histogram',
+    help: 'From the start of a run to the first text of the model.',
+    buckets: ANSWER_S,
+  },
+  inbox_rows: {
+    kind: 'gauge',
+    help: 'Events that came in and are not finished: `ready` wait or are being handled, `dead` were given up.',
+    labels: ['state'],
+  },
+  inbox_oldest_age_seconds: { kind: 'gauge', help: 'Age of the oldest ready event in the inbox; 0 when there is none.' },
+  admissions_total: { kind: 'counter', help: 'Decisions of admission, by outcome and reason.', labels: ['outcome', 'reason'] },
+  transactions_total: {
+    kind: 'counter',
+    help: 'Transactions of the homeserver, by the HTTP status they were answered with.',
+    labels: ['status'],
+  },
+  transaction_duration_seconds: { kind: 'histogram', help: 'From the first byte of a transaction to its answer.', buckets: FAST_S },
+  reconcile_rows_total: { kind: 'counter', help: 'Events that reconciliation found and the push had not brought.' },
+  runs_total: { kind: 'counter', help: 'Runs that ended, by status.', labels: ['status'] },
+  runs_active: { kind: 'gauge', help: 'Runs that are being executed now.' },
+  errors_total: { kind: 'counter', help: 'Refusals and failures by code (docs/errors.md).', labels: ['code'] },
+  outbox_rows: {
+    kind: 'gauge',
+    help: 'Events to send: `ready` wait or are being sent, `parked` were refused by the homeserver.',
+    labels: ['state'],
+  },
+  edits_sent_total: { kind: 'counter', help: 'Edits of answers that the homeserver confirmed.' },
+  model_tokens_total: { kind: 'counter', help: 'Tokens that the model counted, by direction.', labels: ['direction'] },
+} as const satisfies Record<string, MetricSpec>;
+
+export type TurnStage =
+  | 'authenticate'
+  | 'balance'
+  | 'throttle'
+  | 'open'
+  | 'queue'
+  | 'context'
+  | 'load'
+  | 'model'
+  | 'tool'
+  | 'save'
+  | 'deliver';
+
+/** Counts as the store knows them at the moment of the scrape. */
+export interface Depths {
+  readonly inboxReady: number;
+  readonly inboxDead: number;
+  /** Milliseconds; 0 when the inbox is empty. */
+  readonly inboxOldestAgeMs: number;
+  readonly outboxReady: number;
+  readonly outboxParked: number;
+  readonly runsActive: number;
+}
+
+export interface Metrics {
+  readonly registry: Registry;
+  stage(stage: TurnStage, durationMs: number): void;
+  firstToken(durationMs: number): void;
+  admission(outcome: string, reason: string): void;
+  transaction(status: number, durationMs: number): void;
+  reconciled(rows: number): void;
+  runEnded(status: string): void;
+  error(code: string): void;
+  editSent(): void;
+  tokens(direction: 'input' | 'output', count: number): void;
+  /** Reads the gauges from here at every scrape; a failing read fails the scrape. */
+  watch(readDepths: () => Depths | Promise<Depths>): void;
+}
+
+export function createMetrics(): Metrics {
+  const registry = new Registry();
+  const metrics = buildMetrics(registry);
+  let readDepths: (() => Depths | Promise<Depths>) | undefined;
+  let reading: Promise<Depths | undefined> | undefined;
+  // prom-client asks all gauges of a scrape at once: they share one read.
+  const readOnce = () => {
+    reading ??= (async () => readDepths?.())().finally(() => {
+      reading = undefined;
+    });
+    return reading;
+  };
+  const watchGauge = (name: keyof typeof METRICS, fill: (gauge: Gauge, depths: Depths) => void) => {
+    const gauge: Gauge = new Gauge({
+      ...optionsOf(name, registry),
+      collect: async () => {
+        const depths = await readOnce();
+        if (depths !== undefined) fill(gauge, depths);
+      },
+    });
+  };
+  watchGauge('inbox_rows', (gauge, depths) => {
+    gauge.set({ state: 'ready' }, depths.inboxReady);
+    gauge.set({ state: 'dead' }, depths.inboxDead);
+  });
+  watchGauge('inbox_oldest_age_seconds', (gauge, depths) => gauge.set(depths.inboxOldestAgeMs / 1_000));
+  watchGauge('outbox_rows', (gauge, depths) => {
+    gauge.set({ state: 'ready' }, depths.outboxReady);
+    gauge.set({ state: 'parked' }, depths.outboxParked);
+  });
+  watchGauge('runs_active', (gauge, depths) => gauge.set(depths.runsActive));
+
+  return {
+    registry,
+    ...metrics,
+    watch(read) {
+      readDepths = read;
+    },
+  };
+}
+
+function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
+  const stages = new Histogram(optionsOf('turn_stage_duration_seconds', registry));
+  const firstToken = new Histogram(optionsOf('time_to_first_token_seconds', registry));
+  const admissions = new Counter(optionsOf('admissions_total', registry));
+  const transactions = new Counter(optionsOf('transactions_total', registry));
+  const transactionTimes = new Histogram(optionsOf('transaction_duration_seconds', registry));
+  const reconciled = new Counter(optionsOf('reconcile_rows_total', registry));
+  const runs = new Counter(optionsOf('runs_total', registry));
+  const errors = new Counter(optionsOf('errors_total', registry));
+  const edits = new Counter(optionsOf('edits_sent_total', registry));
+  const tokens = new Counter(optionsOf('model_tokens_total', registry));
+  return {
+    stage: (stage, durationMs) => stages.observe({ stage }, durationMs / 1_000),
+    firstToken: (durationMs) => firstToken.observe(durationMs / 1_000),
+    admission: (outcome, reason) => admissions.inc({ outcome, reason }),
+    transaction(status, durationMs) {
+      transactions.inc({ status: String(status) });
+      transactionTimes.observe(durationMs / 1_000);
+    },
+    reconciled: (rows) => reconciled.inc(rows),
+    runEnded: (status) => runs.inc({ status }),
+    error: (code) => errors.inc({ code }),
+    editSent: () => edits.inc(),
+    tokens: (direction, count) => tokens.inc({ direction }, count),
+  };
+}
+
+function optionsOf(name: keyof typeof METRICS, registry: Registry) {
+  const spec: MetricSpec = METRICS[name];
+  return {
+    name: PREFIX + name,
+    help: spec.help,
+    labelNames: [...(spec.labels ?? [])],
+    ...(spec.buckets === undefined ? {} : { buckets: [...spec.buckets] }),
+    registers: [registry],
+  };
+}
+
+export interface MetricRow {
+  readonly name: string;
+  readonly kind: MetricSpec['kind'];
+  readonly labels: readonly string[];
+  readonly help: string;
+}
+/** Rows of docs/metrics.md. */
+export const describeMetrics = (): readonly MetricRow[] =>
+  Object.entries(METRICS).map(([name, spec]: [string, MetricSpec]) => ({
+    name: PREFIX + name,
+    kind: spec.kind,
+    labels: spec.labels ?? [],
+    help: spec.help,
+  }));
