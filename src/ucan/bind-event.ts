@@ -1,7 +1,7 @@
 /**
  * A valid token proves who signed, not that the event around it is the one that was meant: any member can copy it into another room,
  * thread, text or moment. Here every fact of the event is compared with what was signed (DESIGN §5 "Binding"; research/ucan.md §3.4),
- * so that a copy is worth nothing (G10). Pure; single use and the DID's right to this account are the caller's next questions.
+ * so that a copy is worth nothing (G8). Pure; single use and the DID's right to this account are the caller's next questions.
  */
 import type { ErrorCode } from '../errors.ts';
 import { type Did, type EventId, parseEventId, parseRoomId, parseUserId, type RoomId, type TokenId, type UserId } from '../ids.ts';

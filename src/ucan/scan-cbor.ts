@@ -11,7 +11,7 @@ import { CID_BYTES } from './car.ts';
 const FORBIDDEN_KEYS = new Set(['__proto__', '/']);
 /** A UCAN nests map → att → capability → nb, and nb itself LIMITS.nbDepth levels (its own map is the first). */
 const MAX_DEPTH = LIMITS.nbDepth + 3;
-const MAX_ITEMS = 1_000;
+const MAX_ITEMS = 300;
 const TAG_CID = 42;
 
 /**

@@ -1,6 +1,6 @@
 /**
  * From "has the form of a token" to "this DID said so". Everything after this file reads a `VerifiedInvocation`, which only this file
- * makes, so no caller can bind or obey a token whose signature nobody checked (G10). Asynchronous, because chains and DID documents will
+ * makes, so no caller can bind or obey a token whose signature nobody checked (G8). Asynchronous, because chains and DID documents will
  * be asked for here; callers stay as they are. Ed25519 by node:crypto: a tenth of the time of the library's own verifier, and
  * stricter on malleable signatures (research/ucan.md §2, §3.2 G). Cost: about 0.12 ms.
  */

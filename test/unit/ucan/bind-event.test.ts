@@ -60,7 +60,7 @@ describe('an invocation that fits its event', () => {
   });
 });
 
-describe('the replay matrix (G10)', () => {
+describe('the replay matrix (G8)', () => {
   const cases: [string, string, Partial<EventFacts>, string][] = [
     ['by another member in the same room', honest(), { sender: '@mallory:example.org' as UserId }, 'WRONG_SENDER'],
     ['by a look-alike on another server', honest(), { sender: '@alice:evil.example' as UserId }, 'WRONG_SENDER'],
@@ -155,7 +155,7 @@ describe('time of judgement', () => {
   });
 });
 
-test('a re-encoded token never reaches the binding (G10)', async () => {
+test('a re-encoded token never reaches the binding (G8)', async () => {
   await expect(verified(reEncoded(honest(), (m) => (m['junk'] = 1)))).rejects.toThrow('UCAN_MALFORMED');
 });
 
@@ -183,7 +183,7 @@ describe('readUcanContent', () => {
     ['an empty inv', { v: 1, inv: '' }],
     ['dlg that is text', { v: 1, dlg: 'abc' }],
     ['three delegations', { v: 1, dlg: ['a', 'b', 'c'] }],
-  ])('%s is broken, not absent (G10)', (_name, value) => {
+  ])('%s is broken, not absent (G8)', (_name, value) => {
     expect(read(value)).toEqual({ ok: false, error: 'BAD_UCAN_CONTENT' });
   });
 });

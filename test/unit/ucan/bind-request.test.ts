@@ -50,7 +50,7 @@ describe('a write', () => {
     ['with a read token', read(), {}, 'BAD_CAPABILITY'],
     ['with a token made for an event', honest(), {}, 'WRONG_TYPE'],
     ['with a weak nonce', write({ nonce: 'abc' }), {}, 'WEAK_NONCE'],
-  ])('%s is refused (G10)', async (_name, token, facts, expected) => {
+  ])('%s is refused (G8)', async (_name, token, facts, expected) => {
     expect(await code(token, facts)).toBe(expected);
   });
 
@@ -102,7 +102,7 @@ describe('the proven link', () => {
     expect(await linked(read(), LINK, GET)).toBe(true);
   });
 
-  test('an own DID with the room or the account of a victim does not (G10)', async () => {
+  test('an own DID with the room or the account of a victim does not (G8)', async () => {
     expect(await linked(write({ room: '!victim:example.org' as RoomId }), LINK)).toBe(false);
     expect(await linked(write({ sender: '@victim:example.org' as UserId }), LINK)).toBe(false);
     expect(await linked(write(), undefined)).toBe(false);

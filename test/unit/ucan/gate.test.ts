@@ -344,7 +344,7 @@ describe('any input', () => {
     );
   });
 
-  test('any other block under a fitting hash is refused by the gate or by its signature (G10, G14)', async () => {
+  test('any other block under a fitting hash is refused by the gate or by its signature (G8, G14)', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.tuple(fc.nat(leaf.length - 1), fc.integer({ min: 1, max: 255 })), { minLength: 1, maxLength: 3 }),
@@ -361,7 +361,7 @@ describe('any input', () => {
     );
   });
 
-  test('any CBOR value in place of a field is refused (G10, G14)', async () => {
+  test('any CBOR value in place of a field is refused (G8, G14)', async () => {
     const value = fc.oneof(
       fc.jsonValue(),
       fc.uint8Array({ maxLength: 80 }),
