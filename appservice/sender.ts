@@ -1,0 +1,246 @@
+/**
+ * Carries outbox rows to the homeserver until each is confirmed, parked or past its deadline (G4). Lanes go side by side, rows of a lane
+ * one after the other, so an answer's edits keep their order and a poisoned row holds back its own lane only, for as long as it is tried.
+ * When nobody can be served (refused, 502 … 504) all lanes wait together behind one gate, so that an outage costs a few probes
+ * and everything goes out at once when it ends. The txn id, asserted with the row's own user and device, makes each retry the same event.
+ * Cost: an idle sender has no timer; a row is one request and one commit, and no commit stands before its request.
+ */
+import type { DeviceId, EventId, UserId } from '../src/ids.ts';
+import { parseEventId } from '../src/ids.ts';
+import { isJsonObject, type JsonObject } from '../src/json.ts';
+import { LIMITS } from '../src/limits.ts';
+import type { Logger } from '../src/observe/logger.ts';
+import type { Outbox, OutboxRow } from '../src/outbox/outbox.ts';
+import { backOffMs, type Clock, sleep, type Timer } from '../src/time.ts';
+import { isMatrixError, isOutage, type MatrixApi, type MatrixConnection, MatrixError, matrixPath } from './matrix-api.ts';
+
+export interface SenderOptions {
+  readonly outbox: Outbox;
+  readonly connection: Pick<MatrixConnection, 'as'>;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Confirmed by the homeserver; called before the commit that says so. `durationMs` is the request alone. */
+  readonly onSent?: (row: OutboxRow, eventId: EventId, durationMs: number) => void;
+  /** Given up for good. */
+  readonly onParked?: (row: OutboxRow, reason: string) => void;
+  /** The homeserver stopped serving; once per outage. */
+  readonly onOutage?: () => void;
+  /** It serves again: time to reconcile. */
+  readonly onRecovered?: () => void;
+}
+export interface Sender {
+  start(): void;
+  /** Somebody heard from the homeserver: try now instead of at the next probe. */
+  nudge(): void;
+  inFlight(): number;
+  /** Takes no more rows; lets those in flight finish for at most 5 s. */
+  stop(): Promise<void>;
+}
+
+const MAX_IN_FLIGHT = 16;
+/** While the gate is closed, this many lanes are tried per probe: one that always fails must not keep it shut. */
+const PROBES = 4;
+const STOP_WITHIN_MS = 5_000;
+/** Rows of another process that wait for their time are found by looking; only while rows wait. */
+const POLL_MS = 1_000;
+/** Of two edits in one millisecond the greater event id wins, not the later (research/synapse.md §7). */
+const EDIT_SPACING_MS = 2;
+/** Past it the poll finds them. */
+const MAX_RETRIES_KNOWN = 1_000;
+const ROW_BACK_OFF = { baseMs: 1_000, capMs: 60_000 };
+/** A homeserver on the same machine restarts in seconds; a refused connection costs nothing. */
+const PROBE_BACK_OFF = { baseMs: 500, capMs: 5_000 };
+
+/** What to do about a failed attempt. */
+export type FailurePlan = { readonly kind: 'retry'; readonly delayMs: number; readonly outage: boolean } | { readonly kind: 'park' };
+
+export function decideFailure(error: MatrixError, { attempts, outageAttempts }: { attempts: number; outageAttempts: number }): FailurePlan {
+  if (isOutage(error)) return { kind: 'retry', delayMs: backOffMs(outageAttempts + 1, PROBE_BACK_OFF), outage: true };
+  const delayMs = backOffMs(attempts + 1, ROW_BACK_OFF);
+  if (error.status === 429) return { kind: 'retry', delayMs: error.retryAfterMs ?? delayMs, outage: false };
+  // An account or device that a start makes again: worth waiting for.
+  if (error.errcode === 'M_UNKNOWN_DEVICE') return { kind: 'retry', delayMs, outage: false };
+  // A redirect or a proxy's page instead of an answer says nothing about the row.
+  const said = error.status >= 400 && error.status < 500 && error.errcode !== 'NOT_JSON';
+  return said ? { kind: 'park' } : { kind: 'retry', delayMs, outage: false };
+}
+
+export function createSender(options: SenderOptions): Sender {
+  const { outbox, connection, clock, logger } = options;
+  const busy = new Map<string, Promise<void>>();
+  const abort = new AbortController();
+  let running = false;
+  let outageAttempts = 0;
+  /** Monotonic; before it nothing is tried. */
+  let gateOpensAt = 0;
+  let timer: Timer | null = null;
+  /** Monotonic times at which a failed row may go again. */
+  const retriesAt = new Set<number>();
+
+  function pump(): void {
+    if (!running) return;
+    timer?.cancel();
+    timer = null;
+    const wait = gateOpensAt - clock.monotonic();
+    if (wait > 0) {
+      wakeIn(wait);
+      return;
+    }
+    const limit = (outageAttempts > 0 ? PROBES : MAX_IN_FLIGHT) - busy.size;
+    if (limit > 0) {
+      for (const row of outbox.due(clock.now(), { limit, busy: new Set(busy.keys()) })) {
+        const work = carry(row).then(
+          () => done(row.lane),
+          (error: unknown) => {
+            // The database could not be written: the row is still there, and the same txn id makes sending it again harmless.
+            logger.error({ txn_id: row.txn_id, room_id: row.room_id, err: error }, 'an outbox row could not be finished');
+            gateOpensAt = clock.monotonic() + POLL_MS;
+            done(row.lane);
+          },
+        );
+        busy.set(row.lane, work);
+      }
+    }
+    scheduleNext();
+  }
+  /** Retries are known to the millisecond; rows of an earlier process are looked for, and only while nothing else will wake us. */
+  function scheduleNext(): void {
+    const now = clock.monotonic();
+    for (const at of retriesAt) if (at <= now) retriesAt.delete(at);
+    const poll = busy.size === 0 && outbox.nextDueAt() !== null ? POLL_MS : Number.POSITIVE_INFINITY;
+    const next = Math.min(poll, ...[...retriesAt].map((at) => at - now));
+    if (Number.isFinite(next)) wakeIn(next);
+  }
+  function wakeIn(delayMs: number): void {
+    timer?.cancel();
+    timer = clock.after(delayMs, pump);
+  }
+  function done(lane: string): void {
+    busy.delete(lane);
+    pump();
+  }
+
+  async function carry(row: OutboxRow): Promise<void> {
+    if (row.deadline_at <= clock.now()) return park(row, 'deadline');
+    const request = planRequest(row, row.edits_txn === null ? null : outbox.eventIdOf(row.edits_txn));
+    if (request.kind === 'unsendable') return park(row, request.reason);
+    const startedAt = clock.monotonic();
+    try {
+      const answer = await attempt(connection.as({ userId: row.sender as UserId, deviceId: row.device_id as DeviceId }), request);
+      const durationMs = clock.monotonic() - startedAt;
+      recovered();
+      options.onSent?.(row, answer, durationMs);
+      await outbox.markSent(row, answer, clock.now());
+      if (durationMs < EDIT_SPACING_MS) await sleep(clock, EDIT_SPACING_MS);
+    } catch (error) {
+      if (!isMatrixError(error)) throw error;
+      // A stop is not the row's fault.
+      if (error.errcode === 'ABORTED') return;
+      await failed(row, error);
+    }
+  }
+
+  async function attempt(api: MatrixApi, { path, body }: SendRequest): Promise<EventId> {
+    const answer = await api.request<{ event_id?: unknown }>('PUT', path, {
+      body,
+      timeoutMs: LIMITS.outboxAttemptTimeoutMs,
+      signal: abort.signal,
+    });
+    const eventId = parseEventId(answer.event_id);
+    if (!eventId.ok) throw new MatrixError({ errcode: 'NOT_JSON', status: 200, retryAfterMs: null, certain: false });
+    return eventId.value;
+  }
+
+  async function failed(row: OutboxRow, error: MatrixError): Promise<void> {
+    const reason = `${error.errcode} ${error.status}`;
+    const plan = decideFailure(error, { attempts: row.attempts, outageAttempts });
+    if (plan.kind === 'park') return park(row, reason);
+    if (plan.outage) closeGate(error, plan.delayMs);
+    else recovered();
+    const at = Math.min(clock.now() + plan.delayMs, row.deadline_at);
+    logger.debug(
+      { txn_id: row.txn_id, room_id: row.room_id, attempt: row.attempts + 1, code: error.errcode, status: error.status },
+      'a send is retried',
+    );
+    await outbox.retryAt(row, at, reason);
+    if (!plan.outage && retriesAt.size < MAX_RETRIES_KNOWN) retriesAt.add(clock.monotonic() + plan.delayMs);
+  }
+
+  async function park(row: OutboxRow, reason: string): Promise<void> {
+    recoveredBy(reason);
+    logger.warn(
+      {
+        txn_id: row.txn_id,
+        room_id: row.room_id,
+        type: row.event_type,
+        reason,
+        attempt: row.attempts + 1,
+        ...(row.run_id === null ? {} : { run_id: row.run_id }),
+      },
+      'an event could not be sent and was parked',
+    );
+    await outbox.park(row, reason);
+    options.onParked?.(row, reason);
+  }
+
+  function closeGate(error: MatrixError, delayMs: number): void {
+    // Sixteen rows that fail together are one failed probe.
+    if (clock.monotonic() < gateOpensAt) return;
+    outageAttempts += 1;
+    gateOpensAt = clock.monotonic() + delayMs;
+    if (outageAttempts > 1) return;
+    logger.warn({ code: error.errcode, status: error.status }, 'the homeserver serves nobody; sending waits');
+    options.onOutage?.();
+  }
+  function recovered(): void {
+    if (outageAttempts === 0) return;
+    outageAttempts = 0;
+    gateOpensAt = 0;
+    logger.info({}, 'the homeserver serves again');
+    options.onRecovered?.();
+  }
+  /** A refusal is an answer too; a deadline or a damaged row is not. */
+  const recoveredBy = (reason: string): void => {
+    if (/^M_/u.test(reason)) recovered();
+  };
+
+  outbox.onWake(pump);
+  return {
+    start() {
+      running = true;
+      pump();
+    },
+    nudge() {
+      if (outageAttempts === 0) return;
+      gateOpensAt = 0;
+      pump();
+    },
+    inFlight: () => busy.size,
+    async stop() {
+      running = false;
+      timer?.cancel();
+      const giveUp = clock.after(STOP_WITHIN_MS, () => abort.abort(new Error('the sender stops')));
+      await Promise.all(busy.values());
+      giveUp.cancel();
+    },
+  };
+}
+
+interface SendRequest {
+  readonly path: string;
+  readonly body: Buffer | JsonObject;
+}
+type RequestPlan = ({ readonly kind: 'send' } & SendRequest) | { readonly kind: 'unsendable'; readonly reason: string };
+
+/** Pure: the request of a row. A retry gives the same bytes; only the id of the edited event is filled in, and it never changes. */
+export function planRequest(row: OutboxRow, edits: EventId | null): RequestPlan {
+  const path =
+    row.state_key === null
+      ? matrixPath`/_matrix/client/v3/rooms/${row.room_id}/send/${row.event_type}/${row.txn_id}`
+      : matrixPath`/_matrix/client/v3/rooms/${row.room_id}/state/${row.event_type}/${row.state_key}`;
+  if (row.edits_txn === null) return { kind: 'send', path, body: Buffer.from(row.content) };
+  if (edits === null) return { kind: 'unsendable', reason: 'the edited event was never sent' };
+  const content: unknown = JSON.parse(row.content);
+  if (!isJsonObject(content)) return { kind: 'unsendable', reason: 'its content is not an object' };
+  return { kind: 'send', path, body: { ...content, 'm.relates_to': { rel_type: 'm.replace', event_id: edits } } };
+}
