@@ -16,6 +16,7 @@ interface Entry {
   resolved?: string;
   link?: boolean;
   hasInstallScript?: boolean;
+  gypfile?: boolean;
 }
 const packages = Object.entries((JSON.parse(text) as { packages: Record<string, Entry> }).packages);
 const nameOf = (path: string): string => path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length);
@@ -62,4 +63,8 @@ test('every package with an install script is allowed or refused by name, so tha
 
 test('only the package that brings Node may run an install script: nothing here needs a compiler', () => {
   expect(Object.keys(manifest.allowScripts).filter((name) => manifest.allowScripts[name])).toEqual(['node']);
+});
+
+test('npm 10 is told not to compile better-sqlite3 (scripts/mark-lockfile.mjs): a clone installs without a compiler', () => {
+  expect(versionsOf('better-sqlite3').map((entry) => entry.gypfile)).toEqual([false]);
 });
