@@ -22,6 +22,7 @@ const ENGINE_ANSWERS_WITHIN_MS = 2_000;
 /** Synapse's port inside the container; its folder is the image's volume. */
 const CONTAINER_PORT = 8008;
 const CONTAINER_DIR = '/data';
+const KEPT_CHARS = 32 * 1024;
 /** The name under which testcontainers' port forwarder makes the host's ports reachable. */
 const HOST_NAME = 'host.testcontainers.internal';
 
@@ -140,6 +141,7 @@ export async function createDockerProcess(options: {
   // Before the container exists: its hosts file gets the forwarder's address only at creation.
   if (hostPorts.length > 0) await TestContainers.exposeHostPorts(...hostPorts);
   const plan = buildContainerPlan({ ...options, uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 });
+  let printed = '';
   const started = await new GenericContainer(plan.image)
     .withCommand(plan.command)
     .withEnvironment(plan.environment)
@@ -147,7 +149,15 @@ export async function createDockerProcess(options: {
     .withExposedPorts(...plan.ports)
     .withWaitStrategy(Wait.forListeningPorts())
     .withStartupTimeout(60_000)
-    .start();
+    .withLogConsumer((stream) => {
+      stream.on('data', (chunk) => {
+        printed = (printed + String(chunk)).slice(-KEPT_CHARS);
+      });
+    })
+    .start()
+    .catch((error: unknown) => {
+      throw new Error(`${error instanceof Error ? error.message : String(error)}\n${printed}`, { cause: error });
+    });
   const client = await getContainerRuntimeClient();
   const container = client.container.getById(started.getId());
   let exit: Exit | undefined;
@@ -155,7 +165,7 @@ export async function createDockerProcess(options: {
     baseUrl: `http://${started.getHost()}:${options.port}`,
     pid: undefined,
     exit: () => exit,
-    output: () => '',
+    output: () => printed,
     async end(signal) {
       await container.kill({ signal });
       const { StatusCode: code } = (await container.wait()) as { StatusCode: number };

@@ -21,7 +21,7 @@ export interface VenvInstall {
 const MINUTE_MS = 60_000;
 const PIP_TIMEOUT_MS = 20 * MINUTE_MS;
 /** Packages that Synapse draws in, to tell how far pip is; only for the progress line. */
-const PACKAGES_PER_LINE = 10;
+const PACKAGES_PER_LINE = 5;
 export const DIE_WITH_PARENT = join(import.meta.dirname, 'die_with_parent.py');
 
 export const venvDir = (cacheDir: string): string => join(cacheDir, `synapse-${SYNAPSE_VERSION}`);
@@ -148,7 +148,7 @@ function saveLog(output: string, logFile: string): string {
 
 const lastLine = (output: string): string => output.trimEnd().split('\n').at(-1)?.trim().slice(0, 300) || 'no output';
 
-export const noPython = (): SetupProblem =>
+const noPython = (): SetupProblem =>
   setupProblem(
     'NO_PYTHON_NO_DOCKER',
     'Synapse needs Docker or Python 3.10 or newer and neither answers here: start Docker, or install Python (Debian: apt-get install python3 python3-venv).',

@@ -97,7 +97,7 @@ async function startOnPort(options: StartOptions & { port: number }): Promise<Ho
   await rm(logFile, { force: true });
   const synapse =
     install.kind === 'docker'
-      ? await startContainer({ dir, port, appserviceUrls: registrations.map(({ url }) => url) })
+      ? await startContainer({ dir, port, logFile, appserviceUrls: registrations.map(({ url }) => url) })
       : createVenvProcess({ python: install.python, dir, port });
   try {
     await waitUntilReady(synapse, { port, logFile, readyWithinMs });
@@ -109,13 +109,14 @@ async function startOnPort(options: StartOptions & { port: number }): Promise<Ho
   return createHomeserver({ synapse, serverName, port, dir, logFile, readyWithinMs, secret: secrets.registrationSharedSecret });
 }
 
-async function startContainer(options: Parameters<typeof createDockerProcess>[0]): Promise<SynapseProcess> {
+async function startContainer(options: Parameters<typeof createDockerProcess>[0] & { logFile: string }): Promise<SynapseProcess> {
   try {
     return await createDockerProcess(options);
   } catch (error) {
-    if (/port is already allocated|address already in use/iu.test(String(error))) throw portTaken(options.port);
+    const said = `${String(error)}\n${await readTail(options.logFile)}`.trim();
+    if (/port is already allocated|address already in use/iu.test(said)) throw portTaken(options.port);
     throw new SetupError(
-      setupProblem('DOCKER_FAILED', `Docker could not start Synapse (${firstLine(error)}): see \`docker ps -a\`.`, { cause: error }),
+      setupProblem('DOCKER_FAILED', `Docker could not start Synapse; the last lines are:\n${lastLines(said)}`, { cause: error }),
     );
   }
 }
@@ -204,9 +205,8 @@ async function answers(baseUrl: string): Promise<boolean> {
 async function explainExit(synapse: SynapseProcess, { port, logFile }: { port: number; logFile: string }): Promise<SetupError> {
   const said = `${synapse.output()}\n${await readTail(logFile)}`.trim();
   if (/Failed to listen on TCP port|Address already in use/iu.test(said)) return portTaken(port);
-  const lines = said.split('\n').slice(-8).join('\n');
   return new SetupError(
-    setupProblem('START_FAILED', `Synapse stopped while starting; the last lines of ${logFile} are:\n${lines}`, { logFile }),
+    setupProblem('START_FAILED', `Synapse stopped while starting; the last lines of ${logFile} are:\n${lastLines(said)}`, { logFile }),
   );
 }
 
@@ -225,10 +225,7 @@ async function readTail(path: string): Promise<string> {
 const portTaken = (port: number): SetupError =>
   new SetupError(setupProblem('PORT_TAKEN', `Port ${port} is taken: stop the program that listens there, or choose another port.`));
 
-const firstLine = (error: unknown): string =>
-  String(error instanceof Error ? error.message : error)
-    .split('\n')[0]
-    ?.slice(0, 200) ?? '';
+const lastLines = (text: string): string => text.split('\n').slice(-8).join('\n');
 
 const randomSecrets = (): HomeserverSecrets => ({
   registrationSharedSecret: randomBytes(24).toString('base64url'),

@@ -46,6 +46,8 @@ export function createVenvProcess(options: { python: string; dir: string; port: 
       [DIE_WITH_PARENT, String(process.pid), 'synapse.app.homeserver', '-c', `${options.dir}/homeserver.yaml`],
       {
         cwd: options.dir,
+        // A session of its own: Ctrl-C in the terminal is for us, who stop the oracle first and then the homeserver it speaks to.
+        detached: true,
         stdio: ['ignore', 'pipe', 'pipe'],
       },
     );

@@ -4,25 +4,34 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
 import { setTimeout as wait } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { buildRegistration } from '../../appservice/registration.ts';
 import { defaultCacheDir, getSynapse } from '../../synapse-dev/homeserver/get-synapse.ts';
-import { MatrixError } from '../../synapse-dev/homeserver/matrix-request.ts';
-import { isPortFree } from '../../synapse-dev/homeserver/ports.ts';
+import { MatrixError, matrixRequest } from '../../synapse-dev/homeserver/matrix-request.ts';
+import { findFreePort, isPortFree } from '../../synapse-dev/homeserver/ports.ts';
 import { SetupError } from '../../synapse-dev/homeserver/setup-problem.ts';
 import { getAndStartSynapse, type Homeserver } from '../../synapse-dev/homeserver/start-synapse.ts';
 
 let dir: string;
 let homeserver: Homeserver;
-const registration = buildRegistration({ url: 'http://127.0.0.1:1', asToken: 'as-token', hsToken: 'hs-token', serverName: 'oracle.local' });
+let appservicePort: number;
+const registrationFor = (port: number) =>
+  buildRegistration({ url: `http://127.0.0.1:${port}`, asToken: 'as-token', hsToken: 'hs-token', serverName: 'oracle.local' });
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'matrix-oracle-homeserver-'));
-  homeserver = await getAndStartSynapse({ dir: join(dir, 'main'), registrations: [registration], onProgress: console.log });
+  appservicePort = await findFreePort();
+  homeserver = await getAndStartSynapse({
+    dir: join(dir, 'main'),
+    registrations: [registrationFor(appservicePort)],
+    onProgress: console.log,
+  });
 });
 afterAll(async () => {
   await homeserver?.close();
@@ -92,6 +101,35 @@ test('an error of the homeserver is thrown with status and errcode', async () =>
     errcode: 'M_USER_IN_USE',
   });
   await expect(homeserver.login({ username: 'erin', password: 'wrong' })).rejects.toMatchObject({ status: 403, errcode: 'M_FORBIDDEN' });
+});
+
+test('the registration makes the oracle a user that is pushed to and may sync as its own device (G1)', async () => {
+  const heard: { path: string; body: string; authorization: string | undefined }[] = [];
+  const oracle = createHttpServer(async (request, response) => {
+    heard.push({ path: request.url ?? '', body: await readText(request), authorization: request.headers.authorization });
+    response.setHeader('content-type', 'application/json').end('{}');
+  }).listen(appservicePort, '127.0.0.1');
+  const asOracle = (method: string, path: string, body?: unknown) =>
+    matrixRequest<Record<string, unknown>>(homeserver.baseUrl, method, `/_matrix/client/v3${path}`, {
+      accessToken: 'as-token',
+      query:
+        path === '/register' ? {} : { user_id: '@oracle:oracle.local', ...(path.startsWith('/devices') ? {} : { device_id: 'ORACLE' }) },
+      ...(body === undefined ? {} : { body }),
+    });
+  await asOracle('POST', '/register', { type: 'm.login.application_service', username: 'oracle', inhibit_login: true });
+  await asOracle('PUT', '/devices/ORACLE', {});
+  const heidi = await homeserver.createUser('heidi');
+
+  const roomId = await heidi.createDirectRoom('@oracle:oracle.local');
+
+  await expect
+    .poll(() => heard.some(({ path, body }) => path.includes('/transactions/') && body.includes(roomId)), { timeout: 5_000 })
+    .toBe(true);
+  expect(new Set(heard.map(({ authorization }) => authorization))).toEqual(new Set(['Bearer hs-token']));
+  expect(await asOracle('GET', '/account/whoami')).toMatchObject({ user_id: '@oracle:oracle.local', device_id: 'ORACLE' });
+  expect(await asOracle('GET', '/sync')).toMatchObject({ rooms: { invite: { [roomId]: expect.anything() } } });
+  oracle.close();
+  oracle.closeAllConnections();
 });
 
 test('the registration is known: its token is the account of the oracle', async () => {
