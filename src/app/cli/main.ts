@@ -1,0 +1,162 @@
+/**
+ * The command line. Each command is one file that is loaded when it is called: `--help` must answer at once, and `doctor` must work when the
+ * agent library does not even load. Errors go to stderr; 2 means the command line is wrong, 1 that the command could not do it.
+ */
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { CliError } from './cli-error.ts';
+
+export async function main(args: readonly string[]): Promise<void> {
+  try {
+    await buildProgram().parseAsync([...args], { from: 'user' });
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      // Commander has printed the help, the version or the fault already.
+      process.exitCode = error.exitCode === 0 ? 0 : 2;
+      return;
+    }
+    process.stderr.write(
+      error instanceof CliError ? `matrix-oracle: ${error.message}\n` : `matrix-oracle: a bug, please report it.\n${stackOf(error)}\n`,
+    );
+    process.exitCode = 1;
+  }
+}
+
+const stackOf = (error: unknown): string => (error instanceof Error ? (error.stack ?? error.message) : String(error));
+const example = (text: string): string => `\nExample:\n  $ matrix-oracle ${text}\n`;
+const ENV_FILE = ['--env-file <path>', 'settings file (left out: .env in the working directory, if there is one)'] as const;
+
+function buildProgram(): Command {
+  const program = new Command('matrix-oracle')
+    .description('An AI agent that lives in Matrix.')
+    .version(readVersion(), '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'print help, with an example')
+    .showHelpAfterError('(--help shows what there is)')
+    .addHelpText('after', example('init --server-name example.org && matrix-oracle start'))
+    .exitOverride();
+  addInit(program);
+  addStart(program);
+  addDoctor(program);
+  addMint(program);
+  addInbox(program);
+  addDemo(program);
+  return program;
+}
+
+function readVersion(): string {
+  const manifest: unknown = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'));
+  return typeof manifest === 'object' && manifest !== null && 'version' in manifest ? String(manifest.version) : 'unknown';
+}
+
+function addInit(program: Command): void {
+  program
+    .command('init')
+    .description('write registration, settings and key for an own homeserver')
+    .requiredOption('--server-name <name>', 'server_name of the homeserver')
+    .option('--homeserver <url>', 'where the oracle reaches the homeserver', 'http://127.0.0.1:8008')
+    .option('--url <url>', 'where the homeserver reaches the oracle', 'http://127.0.0.1:9993')
+    .option('--data <dir>', 'data folder', './data')
+    .option('--localpart <name>', "local part of the oracle's account", 'oracle')
+    .option('--model <name>', 'model that answers (MODEL_MAIN)')
+    .option('--model-url <url>', 'OpenAI-compatible address of the model (OPENAI_BASE_URL)')
+    .option('--force', 'replace what is there; the old files are kept beside, with the ending .old', false)
+    .addHelpText('after', example('init --server-name example.org --homeserver http://127.0.0.1:8008 --model gpt-5-mini'))
+    .action(async (options) => (await import('./init.ts')).runInit(options));
+}
+
+function addStart(program: Command): void {
+  program
+    .command('start')
+    .description('run the oracle until SIGTERM or Ctrl-C')
+    .option(...ENV_FILE)
+    .addHelpText('after', example('start'))
+    .action(async (options) => (await import('./start.ts')).runStart(options));
+}
+
+function addDoctor(program: Command): void {
+  program
+    .command('doctor')
+    .description('check settings, homeserver, database and model, each with a remedy')
+    .option(...ENV_FILE)
+    .addHelpText('after', example('doctor'))
+    .action(async (options) => (await import('./doctor.ts')).runDoctor(options));
+}
+
+function addMint(program: Command): void {
+  const mint = program
+    .command('mint')
+    .description('make keys and signed invocations for development')
+    .addHelpText('after', example('mint key --out alice.key'));
+  mint
+    .command('key')
+    .description('make an Ed25519 key and print its did:key')
+    .option('--out <file>', 'write the key there (mode 0600) instead of printing it')
+    .addHelpText('after', example('mint key --out alice.key'))
+    .action(async (options) => (await import('./mint.ts')).runMintKey(options));
+  mint
+    .command('message')
+    .description('print the content of a signed m.room.message')
+    .requiredOption('--key <file>', "the speaker's key")
+    .requiredOption('--room <id>', 'room it will be sent to')
+    .requiredOption('--sender <id>', 'Matrix account that will send it')
+    .requiredOption('--body <text>', 'what is said')
+    .option('--thread <id>', 'root event of the thread')
+    .option('--audience <did>', 'DID of the oracle (left out: ORACLE_DID of the settings)')
+    .option(...ENV_FILE)
+    .addHelpText('after', example("mint message --key alice.key --room '!r' --sender @alice:example.org --body hello"))
+    .action(async (options) => (await import('./mint.ts')).runMintMessage(options));
+  mint
+    .command('request')
+    .description('print the bearer token of one HTTP request to the sidecar')
+    .requiredOption('--key <file>', "the speaker's key")
+    .requiredOption('--sender <id>', "the speaker's Matrix account")
+    .requiredOption('--path <path>', 'path of the request, without query')
+    .option('--method <method>', 'HTTP method', 'GET')
+    .option('--body <text>', 'request body, byte for byte')
+    .option('--room <id>', 'direct room with the oracle')
+    .option('--thread <id>', 'session that the path names')
+    .option('--audience <did>', 'DID of the oracle (left out: ORACLE_DID of the settings)')
+    .option(...ENV_FILE)
+    .addHelpText('after', example('mint request --key alice.key --sender @alice:example.org --path /sessions'))
+    .action(async (options) => (await import('./mint.ts')).runMintRequest(options));
+}
+
+function addInbox(program: Command): void {
+  const inbox = program
+    .command('inbox')
+    .description('look at events that could not be handled, and try them again')
+    .addHelpText('after', example('inbox list'));
+  inbox
+    .command('list')
+    .description('list events in the inbox; never their content')
+    .option('--state <state>', 'dead, ready or all', 'dead')
+    .option('--limit <n>', 'at most so many rows', parseLimit, 100)
+    .option('--json', 'print JSON', false)
+    .option(...ENV_FILE)
+    .addHelpText('after', example('inbox list --state all'))
+    .action(async (options) => (await import('./inbox.ts')).runInboxList(options));
+  inbox
+    .command('requeue')
+    .description('have dead events handled again by the running oracle, or at its next start')
+    .argument('[event...]', 'event ids')
+    .option('--all', 'every dead event', false)
+    .option(...ENV_FILE)
+    .addHelpText('after', example("inbox requeue '$event'"))
+    .action(async (events, options) => (await import('./inbox.ts')).runInboxRequeue(events, options));
+}
+
+function parseLimit(text: string): number {
+  if (/^[1-9]\d{0,4}$/u.test(text)) return Number(text);
+  throw new InvalidArgumentError('It must be a whole number between 1 and 99999.');
+}
+
+function addDemo(program: Command): void {
+  program
+    .command('demo')
+    .description('start a homeserver, a model and the oracle, and chat in the terminal (in a clone only)')
+    .option('--say <text...>', 'say this instead of opening a chat, and exit')
+    .option('--json', 'with --say: print one JSON document', false)
+    .option('--data <dir>', 'folder of the demo', '.demo')
+    .addHelpText('after', example('demo --say "What time is it?" --json'))
+    .action(async (options) => (await import('./demo.ts')).runDemo(options));
+}

@@ -1,0 +1,35 @@
+/**
+ * Runs the oracle until a signal. SIGTERM and Ctrl-C let runs reach a checkpoint (G5), a second one exits at once, because an operator who asks
+ * twice means it; nothing acknowledged is lost either way (G1). What stops the start is one sentence: which setting, which port, which file.
+ */
+import { readEnvironment } from '../../config.ts';
+import { createLogger } from '../../observe/logger.ts';
+import { systemClock } from '../../system-clock.ts';
+import { loadConfig } from '../load-config.ts';
+import { CliError, configError } from './cli-error.ts';
+import { describeStartError } from './describe-start-error.ts';
+import { runUntilSignal } from './run-until-signal.ts';
+
+export async function runStart({ envFile }: { readonly envFile?: string }): Promise<void> {
+  const loaded = await loadConfig({ environment: readEnvironment(), envFile });
+  if (!loaded.ok) throw configError(loaded.error);
+  const { config, warnings } = loaded.value;
+  const pretty = config.logFormat === 'pretty' || (config.logFormat === 'auto' && process.stdout.isTTY);
+  const logger = createLogger({ level: config.logLevel, format: pretty ? 'pretty' : 'json' });
+  for (const { message, remedy } of warnings) logger.warn({ reason: `${message} ${remedy}` }, 'setting without effect');
+  await runUntilSignal({
+    clock: systemClock,
+    signals: process,
+    exit: (code) => process.exit(code),
+    start: async () => {
+      const { startOracle } = await import('../main.ts');
+      try {
+        return await startOracle({ config, logger, clock: systemClock });
+      } catch (error) {
+        const sentence = describeStartError(error, config);
+        if (sentence === undefined) throw error;
+        throw new CliError(sentence, { cause: error });
+      }
+    },
+  });
+}

@@ -1,0 +1,147 @@
+/**
+ * The settings of a process come from four places: environment, `.env`, registration file, key file. They are laid over each other here, and
+ * two places that contradict each other are an error, because an operator who changes one and sees no effect cannot know why.
+ * Reading files is kept out of src/config.ts, which stays a pure function of its input.
+ */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parseEnv } from 'node:util';
+import { type Registration, readRegistration } from '../../appservice/registration.ts';
+import { type Config, type ConfigProblem, type Environment, planIdleWarnings, planUnknownWarnings, readConfig } from '../config.ts';
+import { type Did, parseDid } from '../ids.ts';
+import { err, ok, type Result } from '../result.ts';
+import { readKeyFile } from '../ucan/signing-key.ts';
+import { dataPaths } from './data-paths.ts';
+
+export interface LoadedConfig {
+  readonly config: Config;
+  readonly warnings: readonly ConfigProblem[];
+}
+export interface LoadConfigOptions {
+  readonly environment: Environment;
+  /** Must exist; left out, `.env` in the working directory is read when it is there. */
+  readonly envFile?: string | undefined;
+}
+
+export async function loadConfig(options: LoadConfigOptions): Promise<Result<LoadedConfig, readonly ConfigProblem[]>> {
+  const problems: ConfigProblem[] = [];
+  const environment = await readWithEnvFile(options, problems);
+  const fromFiles: Record<string, string> = {
+    ...(await readRegistrationValues(environment, problems)),
+    ...(await readKeyValues(environment, problems)),
+  };
+  problems.push(...planContradictions(environment, fromFiles));
+  const read = readConfig({ ...fromFiles, ...environment });
+  if (!read.ok) {
+    // What a broken file would have given is missing now: the file's own problem says it better.
+    const explained = new Set(problems.flatMap(({ name }) => FILLED_BY[name] ?? []));
+    return err([...problems, ...read.error.filter(({ name }) => !explained.has(name))]);
+  }
+  if (problems.length > 0) return err(problems);
+  return ok({ config: read.value, warnings: [...planUnknownWarnings(environment), ...planIdleWarnings(read.value)] });
+}
+
+/** Of the settings only the oracle's DID, for those who address it; undefined when neither variable nor key file says it. */
+export async function loadOracleDid(options: LoadConfigOptions): Promise<Did | undefined> {
+  const environment = await readWithEnvFile(options, []);
+  const fromKey = await readKeyValues(environment, []);
+  const did = parseDid(environment['ORACLE_DID'] ?? fromKey['ORACLE_DID']);
+  return did.ok ? did.value : undefined;
+}
+
+/** Of the settings only where the data lies: looking into the inbox must work when the model's key is missing. */
+export async function loadDataDir(options: LoadConfigOptions): Promise<string> {
+  return (await readWithEnvFile(options, []))['DATA_DIR'] || './data';
+}
+
+const FILLED_BY: Readonly<Record<string, readonly string[]>> = {
+  MATRIX_REGISTRATION_FILE: ['MATRIX_AS_TOKEN', 'MATRIX_HS_TOKEN', 'MATRIX_SERVER_NAME'],
+  ORACLE_KEY_FILE: ['ORACLE_DID'],
+};
+
+async function readWithEnvFile({ environment, envFile }: LoadConfigOptions, problems: ConfigProblem[]): Promise<Environment> {
+  const path = envFile ?? join(process.cwd(), '.env');
+  const text = await readText(path);
+  if (text.ok) return { ...parseEnv(text.value), ...environment };
+  if (envFile !== undefined || text.error !== 'ENOENT') {
+    problems.push({
+      name: '--env-file',
+      message: `${path} cannot be read (${text.error}).`,
+      remedy: 'Give the path of a readable file.',
+    });
+  }
+  return environment;
+}
+
+async function readRegistrationValues(environment: Environment, problems: ConfigProblem[]): Promise<Record<string, string>> {
+  const path = environment['MATRIX_REGISTRATION_FILE'];
+  if (path === undefined || path === '') return {};
+  const fail = (fault: string, remedy: string) => {
+    problems.push({ name: 'MATRIX_REGISTRATION_FILE', message: `MATRIX_REGISTRATION_FILE ${fault}.`, remedy });
+    return {};
+  };
+  const text = await readText(path);
+  if (!text.ok)
+    return fail(`names ${path}, which cannot be read (${text.error})`, 'Correct the path, or make one with `matrix-oracle init`.');
+  const registration = readRegistration(text.value);
+  if (!registration.ok) {
+    return fail(`names ${path}, which is no registration: ${registration.error.faults.join('; ')}`, 'Make one with `matrix-oracle init`.');
+  }
+  const { as_token, hs_token, id, sender_localpart } = registration.value;
+  const account = readAccount(registration.value);
+  return {
+    MATRIX_AS_TOKEN: as_token,
+    MATRIX_HS_TOKEN: hs_token,
+    MATRIX_REGISTRATION_ID: id,
+    MATRIX_SENDER_LOCALPART: sender_localpart,
+    ...(account === undefined ? {} : { MATRIX_SERVER_NAME: account.serverName, MATRIX_ORACLE_LOCALPART: account.localpart }),
+  };
+}
+
+/** Of the form that buildRegistration writes; an operator's own pattern says nothing, and MATRIX_SERVER_NAME must be set. */
+const OWN_NAMESPACE = /^\^@(?<localpart>.+)\(_\.\*\)\?:(?<serverName>.+)\$$/u;
+function readAccount({ namespaces }: Registration): { localpart: string; serverName: string } | undefined {
+  const groups = namespaces.users.length === 1 ? OWN_NAMESPACE.exec(namespaces.users[0]?.regex ?? '')?.groups : undefined;
+  if (groups === undefined) return undefined;
+  const unescaped = (text = '') => text.replace(/\\(?<sign>.)/gu, '$<sign>');
+  return { localpart: unescaped(groups['localpart']), serverName: unescaped(groups['serverName']) };
+}
+
+async function readKeyValues(environment: Environment, problems: ConfigProblem[]): Promise<Record<string, string>> {
+  const given = environment['ORACLE_KEY_FILE'];
+  const path = given ?? dataPaths(environment['DATA_DIR'] ?? './data').key;
+  if (path === '') return {};
+  const text = await readText(path);
+  const fail = (fault: string) => {
+    problems.push({
+      name: 'ORACLE_KEY_FILE',
+      message: `ORACLE_KEY_FILE ${given === undefined ? '(by default)' : 'names'} ${path}, which ${fault}.`,
+      remedy: 'Correct the path, or make a key with `matrix-oracle init` or `matrix-oracle mint key --out <file>`.',
+    });
+    return {};
+  };
+  if (!text.ok) return given === undefined && text.error === 'ENOENT' ? {} : fail(`cannot be read (${text.error})`);
+  const key = readKeyFile(text.value);
+  if (!key.ok) return fail('is no Ed25519 key');
+  const asked = environment['ORACLE_DID'];
+  // A did:ixo names its keys in its document, so only a did:key can contradict the file.
+  if (asked !== undefined && !asked.startsWith('did:key:')) return {};
+  return { ORACLE_DID: key.value.did };
+}
+
+function planContradictions(environment: Environment, fromFiles: Readonly<Record<string, string>>): ConfigProblem[] {
+  return Object.entries(fromFiles)
+    .filter(([name, value]) => environment[name] !== undefined && environment[name] !== value)
+    .map(([name]) => {
+      const file = name === 'ORACLE_DID' ? 'the key file' : 'MATRIX_REGISTRATION_FILE';
+      return { name, message: `${name} differs from what ${file} says.`, remedy: `Leave ${name} out, or correct the file.` };
+    });
+}
+
+async function readText(path: string): Promise<Result<string, string>> {
+  try {
+    return ok(await readFile(path, 'utf8'));
+  } catch (error) {
+    return err(error instanceof Error && 'code' in error ? String(error.code) : 'unreadable');
+  }
+}
