@@ -6,7 +6,7 @@ import { monotonicFactory } from 'ulid';
 import { err, ok, type Result } from './result.ts';
 
 declare const brand: unique symbol;
-type Brand<Name extends string> = string & { readonly [brand]: Name };
+type Brand<Name extends string> = string & { readonly [brand]: { readonly [K in Name]: true } };
 
 export type EventId = Brand<'EventId'>;
 export type RoomId = Brand<'RoomId'>;

@@ -89,14 +89,25 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
         sent_at: null,
         error: null,
       };
-      tx.run(sql.insertInto('outbox').values(row).onConflict((oc) => oc.column('txn_id').doNothing()));
+      tx.run(
+        sql
+          .insertInto('outbox')
+          .values(row)
+          .onConflict((oc) => oc.column('txn_id').doNothing()),
+      );
     },
     wake: () => {
       for (const listener of wakeListeners) listener();
     },
     onWake: (listener) => void wakeListeners.push(listener),
     dropSuperseded(tx, editsTxn) {
-      tx.run(sql.updateTable('outbox').set({ state: 'dropped', error: 'superseded' }).where('edits_txn', '=', editsTxn).where('state', '=', 'ready'));
+      tx.run(
+        sql
+          .updateTable('outbox')
+          .set({ state: 'dropped', error: 'superseded' })
+          .where('edits_txn', '=', editsTxn)
+          .where('state', '=', 'ready'),
+      );
     },
     ofRun: (tx, run) => tx.all(sql.selectFrom('outbox').selectAll().where('run_id', '=', run).orderBy('seq')),
     due(now, { limit, busy }) {
@@ -106,14 +117,27 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
           .selectFrom('outbox as o')
           .selectAll('o')
           .where('o.state', '=', 'ready')
-          .where((eb) => eb.not(eb.exists(eb.selectFrom('outbox as p').select('p.seq').where('p.state', '=', 'ready').whereRef('p.lane', '=', 'o.lane').whereRef('p.seq', '<', 'o.seq'))))
+          .where((eb) =>
+            eb.not(
+              eb.exists(
+                eb
+                  .selectFrom('outbox as p')
+                  .select('p.seq')
+                  .where('p.state', '=', 'ready')
+                  .whereRef('p.lane', '=', 'o.lane')
+                  .whereRef('p.seq', '<', 'o.seq'),
+              ),
+            ),
+          )
           .where('o.not_before', '<=', now)
           .orderBy('o.seq')
           .limit(limit + busy.size),
       );
       return heads.filter((row) => !busy.has(row.lane)).slice(0, limit);
     },
-    nextDueAt: () => store.read.get(sql.selectFrom('outbox').select('not_before').where('state', '=', 'ready').orderBy('not_before').limit(1))?.not_before ?? null,
+    nextDueAt: () =>
+      store.read.get(sql.selectFrom('outbox').select('not_before').where('state', '=', 'ready').orderBy('not_before').limit(1))
+        ?.not_before ?? null,
     markSent: async (row, eventId, now) => {
       await store.write((tx) => {
         tx.run(sql.updateTable('outbox').set({ state: 'sent', event_id: eventId, sent_at: now, error: null }).where('seq', '=', row.seq));
@@ -122,13 +146,24 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     },
     retryAt: (row, at, error) =>
       store.write((tx) => {
-        tx.run(sql.updateTable('outbox').set({ not_before: at, attempts: row.attempts + 1, error }).where('seq', '=', row.seq));
+        tx.run(
+          sql
+            .updateTable('outbox')
+            .set({ not_before: at, attempts: row.attempts + 1, error })
+            .where('seq', '=', row.seq),
+        );
       }),
     park: async (row, error) => {
       const dropped = await store.write((tx) => {
         tx.run(sql.updateTable('outbox').set({ state: 'parked', error }).where('seq', '=', row.seq));
         const edits = tx.all(sql.selectFrom('outbox').select('txn_id').where('edits_txn', '=', row.txn_id).where('state', '=', 'ready'));
-        tx.run(sql.updateTable('outbox').set({ state: 'dropped', error: 'the edited event was not sent' }).where('edits_txn', '=', row.txn_id).where('state', '=', 'ready'));
+        tx.run(
+          sql
+            .updateTable('outbox')
+            .set({ state: 'dropped', error: 'the edited event was not sent' })
+            .where('edits_txn', '=', row.txn_id)
+            .where('state', '=', 'ready'),
+        );
         return edits.map((edit) => edit.txn_id);
       });
       for (const txnId of [row.txn_id, ...dropped]) settle(txnId, null);
@@ -152,7 +187,13 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
         });
       });
     },
-    depth: () => store.read.get(sql.selectFrom('outbox').select((eb) => eb.fn.countAll<number>().as('count')).where('state', '=', 'ready'))?.count ?? 0,
+    depth: () =>
+      store.read.get(
+        sql
+          .selectFrom('outbox')
+          .select((eb) => eb.fn.countAll<number>().as('count'))
+          .where('state', '=', 'ready'),
+      )?.count ?? 0,
   };
   return outbox;
 }

@@ -11,8 +11,20 @@ export const TERMINAL: ReadonlySet<RunStatus> = new Set(['completed', 'failed', 
 
 /** Kinds of the log; this release writes text, tool_call, truncate, run, error, end. The rest have their place for what comes. */
 export type FrameKind =
-  | 'text' | 'reasoning' | 'tool_call' | 'action_call' | 'render_component' | 'browser_tool_call' | 'router' | 'message_cache_invalidation'
-  | 'interaction' | 'state' | 'truncate' | 'run' | 'error' | 'end';
+  | 'text'
+  | 'reasoning'
+  | 'tool_call'
+  | 'action_call'
+  | 'render_component'
+  | 'browser_tool_call'
+  | 'router'
+  | 'message_cache_invalidation'
+  | 'interaction'
+  | 'state'
+  | 'truncate'
+  | 'run'
+  | 'error'
+  | 'end';
 
 export interface Usage {
   readonly inputTokens: number;
@@ -23,19 +35,33 @@ export interface Usage {
 export type FrameData = {
   readonly text: { readonly delta: string };
   readonly truncate: { readonly length: number };
-  readonly tool_call: { readonly id: string; readonly name: string; readonly status: 'isRunning' | 'done' | 'error'; readonly args?: unknown; readonly output?: string };
+  readonly tool_call: {
+    readonly id: string;
+    readonly name: string;
+    readonly status: 'isRunning' | 'done' | 'error';
+    readonly args?: unknown;
+    readonly output?: string;
+  };
   readonly run: { readonly state: 'queued' | 'started' | 'resumed'; readonly attempt: number };
   readonly error: { readonly code: string; readonly message: string; readonly retryable: boolean; readonly status: number };
   readonly end: { readonly status: RunStatus; readonly usage?: Usage; readonly model?: string };
 };
 export type WrittenKind = keyof FrameData;
-export type Frame = { [K in WrittenKind]: { readonly seq: number; readonly at: number; readonly kind: K; readonly data: FrameData[K] } }[WrittenKind];
+export type Frame = {
+  [K in WrittenKind]: { readonly seq: number; readonly at: number; readonly kind: K; readonly data: FrameData[K] };
+}[WrittenKind];
 
 const usage = z.object({ inputTokens: z.number(), outputTokens: z.number() });
 const READERS: { [K in WrittenKind]: z.ZodType<unknown> } = {
   text: z.object({ delta: z.string() }),
   truncate: z.object({ length: z.number().int().nonnegative() }),
-  tool_call: z.object({ id: z.string(), name: z.string(), status: z.enum(['isRunning', 'done', 'error']), args: z.unknown().optional(), output: z.string().optional() }),
+  tool_call: z.object({
+    id: z.string(),
+    name: z.string(),
+    status: z.enum(['isRunning', 'done', 'error']),
+    args: z.unknown().optional(),
+    output: z.string().optional(),
+  }),
   run: z.object({ state: z.enum(['queued', 'started', 'resumed']), attempt: z.number() }),
   error: z.object({ code: z.string(), message: z.string(), retryable: z.boolean(), status: z.number() }),
   end: z.object({ status: z.string(), usage: usage.optional(), model: z.string().optional() }),
@@ -107,5 +133,9 @@ export interface Prompt {
   readonly text: string;
   readonly receivedAt: number;
 }
-export const turnHints = z.object({ timezone: z.string().max(64).optional(), model: z.string().max(200).optional(), multitask: z.string().max(32).optional() });
+export const turnHints = z.object({
+  timezone: z.string().max(64).optional(),
+  model: z.string().max(200).optional(),
+  multitask: z.string().max(32).optional(),
+});
 export type TurnHints = z.infer<typeof turnHints>;

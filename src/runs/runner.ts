@@ -35,9 +35,21 @@ export interface TurnMessage {
 }
 
 export type RunOutcome =
-  | { readonly kind: 'completed'; readonly text: string; readonly messages: readonly TurnMessage[]; readonly usage?: Usage; readonly model?: string }
+  | {
+      readonly kind: 'completed';
+      readonly text: string;
+      readonly messages: readonly TurnMessage[];
+      readonly usage?: Usage;
+      readonly model?: string;
+    }
   /** The text shown so far is kept with a marker; `messages` are valid for any provider (no dangling tool call, G15). */
-  | { readonly kind: 'failed'; readonly refusal: Refusal; readonly messages: readonly TurnMessage[]; readonly usage?: Usage; readonly model?: string }
+  | {
+      readonly kind: 'failed';
+      readonly refusal: Refusal;
+      readonly messages: readonly TurnMessage[];
+      readonly usage?: Usage;
+      readonly model?: string;
+    }
   /** Stopped at a checkpoint for a shutdown; goes on at the next start. */
   | { readonly kind: 'suspended' };
 

@@ -30,11 +30,16 @@ type Mark = { tool_call_id: string; tool: string; args_hash: string; state: 'sta
  * @param knownCalls ids of calls in the checkpoint: a mark whose id is not among them is an orphan of an earlier attempt (the provider
  * gave the repeated call a new id) and is met once by a call with the same tool and arguments.
  */
-export function decideMark(key: ToolCallKey, marks: readonly Mark[], { resumed, adopted }: { resumed: boolean; adopted: ReadonlySet<string> }): { decision: MarkDecision; adopts?: string } {
+export function decideMark(
+  key: ToolCallKey,
+  marks: readonly Mark[],
+  { resumed, adopted }: { resumed: boolean; adopted: ReadonlySet<string> },
+): { decision: MarkDecision; adopts?: string } {
   const own = marks.find((mark) => mark.tool_call_id === key.toolCallId);
-  const orphan = resumed && own === undefined
-    ? marks.find((mark) => !adopted.has(mark.tool_call_id) && mark.tool === key.tool && mark.args_hash === key.argsHash)
-    : undefined;
+  const orphan =
+    resumed && own === undefined
+      ? marks.find((mark) => !adopted.has(mark.tool_call_id) && mark.tool === key.tool && mark.args_hash === key.argsHash)
+      : undefined;
   const mark = own ?? orphan;
   if (mark === undefined) return { decision: { kind: 'run' } };
   const decision: MarkDecision = mark.state === 'finished' ? { kind: 'stored', result: mark.result ?? '' } : { kind: 'unknown_outcome' };
@@ -47,20 +52,41 @@ export function createToolMarks({ store, clock }: { store: Store; clock: Clock }
   return {
     begin: (key, attempt) =>
       store.write((tx) => {
-        const marks = tx.all(store.sql.selectFrom('tool_marks').select(['tool_call_id', 'tool', 'args_hash', 'state', 'result']).where('run_id', '=', key.runId));
+        const marks = tx.all(
+          store.sql
+            .selectFrom('tool_marks')
+            .select(['tool_call_id', 'tool', 'args_hash', 'state', 'result'])
+            .where('run_id', '=', key.runId),
+        );
         const adopted = adoptedByRun.get(key.runId) ?? new Set<string>();
         adoptedByRun.set(key.runId, adopted);
         const { decision, adopts } = decideMark(key, marks, { resumed: attempt > 1, adopted });
         if (adopts !== undefined) adopted.add(adopts);
         adopted.add(key.toolCallId);
         if (decision.kind === 'run') {
-          tx.run(store.sql.insertInto('tool_marks').values({ run_id: key.runId, tool_call_id: key.toolCallId, tool: key.tool, args_hash: key.argsHash, state: 'started', result: null, at: clock.now() }));
+          tx.run(
+            store.sql.insertInto('tool_marks').values({
+              run_id: key.runId,
+              tool_call_id: key.toolCallId,
+              tool: key.tool,
+              args_hash: key.argsHash,
+              state: 'started',
+              result: null,
+              at: clock.now(),
+            }),
+          );
         }
         return decision;
       }),
     finish: (key, result) =>
       store.write((tx) => {
-        tx.run(store.sql.updateTable('tool_marks').set({ state: 'finished', result, at: clock.now() }).where('run_id', '=', key.runId).where('tool_call_id', '=', key.toolCallId));
+        tx.run(
+          store.sql
+            .updateTable('tool_marks')
+            .set({ state: 'finished', result, at: clock.now() })
+            .where('run_id', '=', key.runId)
+            .where('tool_call_id', '=', key.toolCallId),
+        );
       }),
   };
 }

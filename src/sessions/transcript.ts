@@ -37,7 +37,16 @@ export interface Transcript {
 export function createTranscript({ store }: { store: Store }): Transcript {
   const { sql } = store;
   const columns = ['id', 'run_id', 'event_id', 'role', 'speaker', 'text', 'message', 'at'] as const;
-  type Row = { id: number; run_id: RunId | null; event_id: string | null; role: 'human' | 'ai' | 'tool'; speaker: string; text: string; message: string | null; at: number };
+  type Row = {
+    id: number;
+    run_id: RunId | null;
+    event_id: string | null;
+    role: 'human' | 'ai' | 'tool';
+    speaker: string;
+    text: string;
+    message: string | null;
+    at: number;
+  };
   const readRow = (row: Row): TranscriptEntry => ({
     id: row.id,
     runId: row.run_id,
@@ -66,18 +75,39 @@ export function createTranscript({ store }: { store: Store }): Transcript {
       );
     },
     newest(session, { limit, withoutRun }) {
-      let query = sql.selectFrom('transcript').select(columns).where('session_id', '=', session).where('redacted', '=', 0).orderBy('id', 'desc').limit(limit);
+      let query = sql
+        .selectFrom('transcript')
+        .select(columns)
+        .where('session_id', '=', session)
+        .where('redacted', '=', 0)
+        .orderBy('id', 'desc')
+        .limit(limit);
       if (withoutRun !== undefined) query = query.where((eb) => eb.or([eb('run_id', 'is', null), eb('run_id', '<', withoutRun)]));
       return store.read.all(query).map(readRow).reverse();
     },
     page(session, { limit, before }) {
-      let query = sql.selectFrom('transcript').select(columns).where('session_id', '=', session).where('redacted', '=', 0).orderBy('id', 'desc').limit(limit);
+      let query = sql
+        .selectFrom('transcript')
+        .select(columns)
+        .where('session_id', '=', session)
+        .where('redacted', '=', 0)
+        .orderBy('id', 'desc')
+        .limit(limit);
       if (before !== undefined) query = query.where('id', '<', before);
       return store.read.all(query).map(readRow).reverse();
     },
     overheard: (room, limit) =>
       store.read
-        .all(sql.selectFrom('transcript').select(columns).where('room_id', '=', room).where('session_id', 'is', null).where('redacted', '=', 0).orderBy('id', 'desc').limit(limit))
+        .all(
+          sql
+            .selectFrom('transcript')
+            .select(columns)
+            .where('room_id', '=', room)
+            .where('session_id', 'is', null)
+            .where('redacted', '=', 0)
+            .orderBy('id', 'desc')
+            .limit(limit),
+        )
         .map(readRow)
         .reverse(),
   };

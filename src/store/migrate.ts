@@ -14,14 +14,18 @@ export function migrate(database: Database, now: number): void {
   const known = new Set(MIGRATIONS.map((migration) => migration.id));
   const unknown = [...applied].filter((id) => !known.has(id));
   if (unknown.length > 0) {
-    throw new Error(`the database was written by a newer matrix-oracle (unknown migration ${unknown.join(', ')}): start that release, or restore a backup made before it`);
+    throw new Error(
+      `the database was written by a newer matrix-oracle (unknown migration ${unknown.join(', ')}): start that release, or restore a backup made before it`,
+    );
   }
   for (const migration of MIGRATIONS) {
     if (applied.has(migration.id)) continue;
-    database.transaction(() => {
-      // The version row first: a second process that migrates at the same time fails on it instead of half-repeating the step.
-      database.prepare('INSERT INTO migrations (id, applied_at) VALUES (?, ?)').run(migration.id, now);
-      database.exec(migration.sql);
-    }).immediate();
+    database
+      .transaction(() => {
+        // The version row first: a second process that migrates at the same time fails on it instead of half-repeating the step.
+        database.prepare('INSERT INTO migrations (id, applied_at) VALUES (?, ?)').run(migration.id, now);
+        database.exec(migration.sql);
+      })
+      .immediate();
   }
 }

@@ -10,8 +10,9 @@ import type { Tier } from '../turn/principal.ts';
 
 /** What came in and is not finished (G1). A row lives until its event was handled; `seen` remembers it afterwards. */
 export interface InboxTable {
-  /** Arrival order. */
   id: Generated<number>;
+  /** Order within the room: arrival, except that what a gap or a first look back brings stands before what waits. */
+  ord: number;
   event_id: EventId;
   room_id: RoomId;
   sender: string;

@@ -123,7 +123,14 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
     writable: () => healthy,
     probe: () =>
       store
-        .write((inside) => inside.run(store.sql.insertInto('meta').values({ key: 'probe', value: '1' }).onConflict((oc) => oc.column('key').doUpdateSet({ value: '1' }))))
+        .write((inside) =>
+          inside.run(
+            store.sql
+              .insertInto('meta')
+              .values({ key: 'probe', value: '1' })
+              .onConflict((oc) => oc.column('key').doUpdateSet({ value: '1' })),
+          ),
+        )
         .then(() => true)
         .catch((error: unknown) => {
           if (error instanceof StorageError) return false;

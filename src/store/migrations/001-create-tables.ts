@@ -6,12 +6,11 @@ export const createTables = {
   id: '001-create-tables',
   sql: `
 CREATE TABLE inbox (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL UNIQUE, room_id TEXT NOT NULL, sender TEXT NOT NULL, type TEXT NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, ord INTEGER NOT NULL, event_id TEXT NOT NULL UNIQUE, room_id TEXT NOT NULL, sender TEXT NOT NULL, type TEXT NOT NULL,
   source TEXT NOT NULL, event TEXT NOT NULL, received_at INTEGER NOT NULL, age_ms INTEGER,
   state TEXT NOT NULL DEFAULT 'ready', attempts INTEGER NOT NULL DEFAULT 0, not_before INTEGER NOT NULL DEFAULT 0,
   lease_until INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0, error TEXT) STRICT;
-CREATE INDEX inbox_by_room ON inbox (room_id, id) WHERE state = 'ready';
-CREATE INDEX inbox_by_order ON inbox (id) WHERE state = 'ready';
+CREATE INDEX inbox_by_room ON inbox (room_id, ord, id) WHERE state = 'ready';
 CREATE TABLE seen (event_id TEXT PRIMARY KEY, seen_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX seen_by_age ON seen (seen_at);
 CREATE TABLE gaps (

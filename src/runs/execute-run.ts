@@ -1,0 +1,232 @@
+/**
+ * One execution of one run, from its start to its terminal transaction (G5, G10). The runner does the thinking; here every outcome
+ * becomes durable exactly once: last text, error, end, status, transcript and the last outbox rows in a single commit, so that a run is
+ * never done but unsent, and a crash before it means the run goes on.
+ */
+import { OracleError, type Refusal, refusal } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Transcript } from '../sessions/transcript.ts';
+import { StorageError, type Store } from '../store/store.ts';
+import type { Clock } from '../time.ts';
+import { createFrameLog, type FrameLog, type FrameReader, LostLease } from './frames.ts';
+import type { Runs } from './ledger.ts';
+import type { Projection, RunView } from './projection.ts';
+import { EMPTY_FOLD, type FoldedRun, type Frame, type Run, type RunStatus } from './run.ts';
+import { Drain, type RunJob, type Runner, type RunOutcome } from './runner.ts';
+
+export interface ExecuteOptions {
+  readonly store: Store;
+  readonly runs: Runs;
+  readonly frames: FrameReader;
+  readonly transcript: Transcript;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly projections: readonly Projection[];
+  readonly runner: Runner;
+  readonly observe: (event: RunObservation) => void;
+}
+export type RunObservation =
+  | { readonly kind: 'model_called'; readonly sinceCreatedMs: number }
+  | { readonly kind: 'first_text'; readonly sinceCreatedMs: number }
+  | { readonly kind: 'ended'; readonly status: RunStatus; readonly code: string | null; readonly durationMs: number };
+
+/** `suspended`: the run keeps its place and goes on at the next start, or when the disk has room again. */
+export type Execution = 'ended' | 'suspended';
+
+/** A run is tried so often; then it ends visibly with what it has (G5). */
+export const MAX_ATTEMPTS = 3;
+
+export async function executeRun(run: Run, signal: AbortSignal, options: ExecuteOptions): Promise<Execution> {
+  const { store, clock, logger, runner, projections, frames, runs } = options;
+  const log = logger.child({ run_id: run.id, session_id: run.sessionId, room_id: run.roomId });
+  const earlier = run.attempt > 1 ? frames.fold(run.id) : EMPTY_FOLD;
+  const stop = new AbortController();
+  const abort = AbortSignal.any([signal, stop.signal]);
+  const views = projections.map((projection) => projection.open(run, earlier));
+  let failure: unknown = null;
+  let firstText = false;
+
+  const frameLog = createFrameLog({
+    store,
+    runs,
+    clock,
+    run,
+    folded: earlier,
+    onCommitted: (committed, folded) => show(views, committed, folded),
+    onFailure: (error) => {
+      failure = error;
+      stop.abort(new Drain('the run cannot be written'));
+    },
+  });
+  const deadline = clock.after(Math.max(0, (run.deadlineAt ?? clock.now()) - clock.now()), () =>
+    stop.abort(new OracleError(refusal('RUN_DEADLINE'))),
+  );
+
+  const job: RunJob = {
+    run,
+    shownText: earlier.text,
+    signal: abort,
+    output: {
+      text(delta) {
+        if (!firstText && delta !== '') {
+          firstText = true;
+          options.observe({ kind: 'first_text', sinceCreatedMs: clock.now() - run.createdAt });
+        }
+        frameLog.text(delta);
+      },
+      truncate: (length) => frameLog.append('truncate', { length }),
+      toolCall: (data) => frameLog.append('tool_call', data),
+      promptsConsumed: () => store.write((tx) => runs.consumePrompts(tx, run.id, clock.now())),
+      modelCalled: () => options.observe({ kind: 'model_called', sinceCreatedMs: clock.now() - run.createdAt }),
+    },
+  };
+
+  try {
+    frameLog.append('run', { state: run.attempt > 1 ? 'resumed' : 'started', attempt: run.attempt });
+    const outcome = await think(runner, job, log);
+    if (failure !== null || outcome.kind === 'suspended') return await suspend(outcome);
+    await frameLog.flush();
+    if (failure !== null) return await suspend(outcome);
+    return await end(outcome);
+  } finally {
+    deadline.cancel();
+    frameLog.close();
+    for (const view of views) view.close();
+  }
+
+  async function suspend(outcome: RunOutcome): Promise<Execution> {
+    if (failure instanceof LostLease) log.error({ err: failure }, 'a run was taken over by another instance');
+    else if (failure !== null) log.error({ err: failure }, 'a run waits: its frames cannot be written');
+    else {
+      await frameLog.flush();
+      await store.write((tx) => runs.release(tx, run));
+      log.info({ reason: outcome.kind }, 'a run was suspended');
+    }
+    return 'suspended';
+  }
+
+  async function end(outcome: Exclude<RunOutcome, { kind: 'suspended' }>): Promise<Execution> {
+    const error = outcome.kind === 'failed' ? outcome.refusal : null;
+    const status = statusOf(error);
+    let publish = (): void => undefined;
+    try {
+      await store.write((tx) => {
+        if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
+        const at = clock.now();
+        const finished = frameLog.finishInTx(tx, [
+          ...errorFrames(error),
+          { kind: 'end', data: { status, ...optional('usage', outcome.usage), ...optional('model', outcome.model) } },
+        ]);
+        publish = finished.publish;
+        for (const message of outcome.messages) {
+          options.transcript.append(tx, {
+            roomId: run.roomId,
+            sessionId: run.sessionId,
+            runId: run.id,
+            eventId: null,
+            speaker: 'oracle',
+            at,
+            ...message,
+          });
+        }
+        runs.end(tx, run, { status, error, usage: outcome.usage ?? null, model: outcome.model ?? null }, at);
+        for (const view of views) view.onEnd(tx, finished.folded);
+      });
+    } catch (cause) {
+      if (!(cause instanceof StorageError) && !(cause instanceof LostLease)) throw cause;
+      failure = cause;
+      return suspend(outcome);
+    }
+    publish();
+    const durationMs = clock.now() - run.createdAt;
+    options.observe({ kind: 'ended', status, code: error?.code ?? null, durationMs });
+    const fields = {
+      duration_ms: durationMs,
+      attempt: run.attempt,
+      reason: status,
+      ...(error === null ? {} : { code: error.code, err: error.cause }),
+    };
+    if (error === null || error.code === 'RUN_CANCELLED') log.info(fields, 'a turn ended');
+    else log.warn(fields, 'a turn failed');
+    return 'ended';
+  }
+}
+
+/** The runner's throw is a bug of ours or of a plugin: one of the four doors (STYLE §2 "Errors"). */
+async function think(runner: Runner, job: RunJob, log: Logger): Promise<RunOutcome> {
+  try {
+    return await runner.execute(job);
+  } catch (error) {
+    if (error instanceof Drain) return { kind: 'suspended' };
+    if (error instanceof OracleError) return { kind: 'failed', refusal: error.refusal, messages: [] };
+    log.error({ err: error }, 'the runner threw');
+    return { kind: 'failed', refusal: refusal('INTERNAL', { cause: error }), messages: [] };
+  }
+}
+
+function show(views: readonly RunView[], frames: readonly Frame[], folded: FoldedRun): void {
+  for (const view of views) view.onFrames(frames, folded);
+}
+
+function statusOf(error: Refusal | null): RunStatus {
+  if (error === null) return 'completed';
+  if (error.code === 'RUN_CANCELLED') return 'cancelled';
+  if (error.code === 'INTERRUPTED') return 'interrupted';
+  return error.code === 'RUN_DEADLINE' ? 'expired' : 'failed';
+}
+
+function errorFrames(
+  error: Refusal | null,
+): { kind: 'error'; data: { code: string; message: string; retryable: boolean; status: number } }[] {
+  return error === null
+    ? []
+    : [{ kind: 'error', data: { code: error.code, message: error.message, retryable: error.retryable, status: error.status } }];
+}
+
+const optional = <K extends string, V>(key: K, value: V | undefined): { [P in K]?: V } =>
+  value === undefined ? {} : ({ [key]: value } as { [P in K]: V });
+
+/** Ends a run that may not be executed again: after its last attempt, or past its deadline. The text so far is kept with a marker. */
+export async function endWithoutExecution(run: Run, error: Refusal, options: ExecuteOptions): Promise<void> {
+  const folded = options.frames.fold(run.id);
+  const views = options.projections.map((projection) => projection.open(run, folded));
+  const frameLog: FrameLog = createFrameLog({
+    ...options,
+    run,
+    folded,
+    onCommitted: (frames, now) => show(views, frames, now),
+    onFailure: () => undefined,
+  });
+  const status = statusOf(error);
+  try {
+    const publish = await options.store.write((tx) => {
+      const at = options.clock.now();
+      const finished = frameLog.finishInTx(tx, [...errorFrames(error), { kind: 'end', data: { status } }]);
+      if (folded.text !== '') {
+        options.transcript.append(tx, {
+          roomId: run.roomId,
+          sessionId: run.sessionId,
+          runId: run.id,
+          eventId: null,
+          role: 'ai',
+          speaker: 'oracle',
+          text: folded.text,
+          message: null,
+          at,
+        });
+      }
+      options.runs.end(tx, run, { status, error, usage: null, model: null }, at);
+      for (const view of views) view.onEnd(tx, finished.folded);
+      return finished.publish;
+    });
+    publish();
+  } finally {
+    frameLog.close();
+    for (const view of views) view.close();
+  }
+  options.observe({ kind: 'ended', status, code: error.code, durationMs: options.clock.now() - run.createdAt });
+  options.logger.warn(
+    { run_id: run.id, room_id: run.roomId, code: error.code, attempt: run.attempt },
+    'a run was ended without another attempt',
+  );
+}

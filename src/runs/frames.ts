@@ -1,0 +1,164 @@
+/**
+ * The log of one run: contiguous from 1, on disk before anybody sees it (G7). Tokens come faster than the disk can promise them, so text
+ * waits up to a few hundredths of a second and goes out as one frame: a crash loses at most that, and the model says it again.
+ * Cost: one row per flush, whatever the number of tokens.
+ */
+import type { RunId } from '../ids.ts';
+import type { Store, Tx } from '../store/store.ts';
+import type { Clock, Timer } from '../time.ts';
+import type { Runs } from './ledger.ts';
+import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, foldFrame, type Run, readFrame, type WrittenKind } from './run.ts';
+
+/** Longest time a token waits for its commit. */
+const TEXT_FLUSH_MS = 40;
+
+export class LostLease extends Error {
+  override readonly name = 'LostLease';
+}
+
+export interface FrameLog {
+  text(delta: string): void;
+  /** Anything but text: goes out at once, after the text before it. */
+  append<K extends WrittenKind>(kind: K, data: FrameData[K]): void;
+  /** Writes what is pending and resolves when all of it is on disk. */
+  flush(): Promise<void>;
+  /** Inside the terminal transaction: writes the rest plus these last frames; publish them with the returned function after the commit. */
+  finishInTx(
+    tx: Tx,
+    last: readonly { [K in WrittenKind]: { kind: K; data: FrameData[K] } }[WrittenKind][],
+  ): { folded: FoldedRun; publish: () => void };
+  /** What is on disk. */
+  folded(): FoldedRun;
+  /** On disk and pending text together: what the reader will have seen. */
+  textSoFar(): string;
+  /** No further write; timers stop. */
+  close(): void;
+}
+
+export interface FrameLogOptions {
+  readonly store: Store;
+  readonly runs: Runs;
+  readonly clock: Clock;
+  readonly run: Run;
+  readonly folded: FoldedRun;
+  /** Frames that were just committed. */
+  readonly onCommitted: (frames: readonly Frame[], folded: FoldedRun) => void;
+  /** The disk is full, or another process took the run. Nothing further can be shown. */
+  readonly onFailure: (error: unknown) => void;
+}
+
+export function createFrameLog({ store, runs, clock, run, folded: before, onCommitted, onFailure }: FrameLogOptions): FrameLog {
+  type Pending = { kind: WrittenKind; data: FrameData[WrittenKind] };
+  let pending: Pending[] = [];
+  let folded = before;
+  let seq = before.lastSeq;
+  let timer: Timer | null = null;
+  let writing: Promise<void> = Promise.resolve();
+  let closed = false;
+  let failed = false;
+
+  function insert(tx: Tx, items: readonly Pending[]): Frame[] {
+    const at = clock.now();
+    // Numbers are taken here, in the order of commits, so that a failed commit leaves no hole.
+    const frames = items.map((item, index) => ({ seq: seq + index + 1, at, ...item }) as Frame);
+    for (const frame of frames) {
+      tx.run(
+        store.sql.insertInto('frames').values({ run_id: run.id, seq: frame.seq, kind: frame.kind, data: JSON.stringify(frame.data), at }),
+      );
+    }
+    return frames;
+  }
+
+  function publish(frames: readonly Frame[]): void {
+    seq = frames.at(-1)?.seq ?? seq;
+    folded = frames.reduce(foldFrame, folded);
+    onCommitted(frames, folded);
+  }
+
+  async function write(): Promise<void> {
+    timer?.cancel();
+    timer = null;
+    const items = pending;
+    pending = [];
+    if (items.length === 0 || failed) return;
+    try {
+      const frames = await store.write((tx) => {
+        if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
+        return insert(tx, items);
+      });
+      publish(frames);
+    } catch (error) {
+      failed = true;
+      onFailure(error);
+    }
+  }
+
+  /** One commit at a time per run: its frames are numbered in order. */
+  function schedule(): void {
+    writing = writing.then(write);
+  }
+
+  return {
+    text(delta) {
+      if (delta === '' || closed) return;
+      const last = pending.at(-1);
+      if (last?.kind === 'text') last.data = { delta: (last.data as FrameData['text']).delta + delta };
+      else pending.push({ kind: 'text', data: { delta } });
+      timer ??= clock.after(TEXT_FLUSH_MS, schedule);
+    },
+    append(kind, data) {
+      if (closed) return;
+      pending.push({ kind, data });
+      schedule();
+    },
+    async flush() {
+      schedule();
+      await writing;
+    },
+    finishInTx(tx, last) {
+      const items = [...pending, ...last];
+      pending = [];
+      const frames = insert(tx, items);
+      return { folded: frames.reduce(foldFrame, folded), publish: () => publish(frames) };
+    },
+    folded: () => folded,
+    textSoFar: () => pending.reduce((fold, item) => foldFrame(fold, { seq: 0, at: 0, ...item } as Frame), folded).text,
+    close() {
+      closed = true;
+      timer?.cancel();
+    },
+  };
+}
+
+const PAGE = 1_000;
+
+export interface FrameReader {
+  /** Frames after `after`, oldest first, a page at a time. */
+  after(run: RunId, after: number): Frame[];
+  fold(run: RunId): FoldedRun;
+}
+export function createFrameReader({ store }: { store: Store }): FrameReader {
+  const reader: FrameReader = {
+    after: (run, after) =>
+      store.read
+        .all(
+          store.sql
+            .selectFrom('frames')
+            .select(['seq', 'kind', 'data', 'at'])
+            .where('run_id', '=', run)
+            .where('seq', '>', after)
+            .orderBy('seq')
+            .limit(PAGE),
+        )
+        .map(readFrame),
+    fold(run) {
+      let folded = EMPTY_FOLD;
+      for (;;) {
+        const page = reader.after(run, folded.lastSeq);
+        folded = page.reduce(foldFrame, folded);
+        if (page.length < PAGE) return folded;
+      }
+    },
+  };
+  return reader;
+}

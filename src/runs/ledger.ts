@@ -1,0 +1,290 @@
+/**
+ * The run records: every change of status is one transaction, and terminal is terminal (G10). A running row carries a lease and a fence;
+ * a write of a run that lost its fence changes nothing and ends that execution (G18).
+ * Cost per turn: one insert and two updates.
+ */
+import type { Selectable } from 'kysely';
+import type { Refusal } from '../errors.ts';
+import type { EventId, OwnerId, RoomId, RunId, SessionId } from '../ids.ts';
+import type { RunsTable } from '../store/schema.ts';
+import type { Store, Tx } from '../store/store.ts';
+import type { Principal } from '../turn/principal.ts';
+import { type Run, type RunStatus, type TurnHints, turnHints, type Usage } from './run.ts';
+
+export interface NewRun {
+  readonly id: RunId;
+  readonly sessionId: SessionId;
+  readonly roomId: RoomId;
+  readonly threadRoot: EventId | null;
+  readonly owner: OwnerId;
+  readonly principal: Principal;
+  readonly client: Run['client'];
+  readonly requestId: string;
+  readonly hints: TurnHints;
+  readonly direct: boolean;
+}
+export interface Ending {
+  readonly status: RunStatus;
+  readonly error: Refusal | null;
+  readonly usage: Usage | null;
+  readonly model: string | null;
+}
+/** A run that no execution of this process holds, as the scheduler sees it. */
+export interface Unfinished {
+  readonly id: RunId;
+  readonly sessionId: SessionId;
+  readonly status: 'queued' | 'running';
+  readonly attempt: number;
+  readonly deadlineAt: number | null;
+}
+
+export interface Runs {
+  insert(tx: Tx, run: NewRun, now: number): void;
+  addPrompt(
+    tx: Tx,
+    prompt: { runId: RunId; sessionId: SessionId; promptId: string; principal: Principal; text: string },
+    now: number,
+  ): void;
+  /** A run of this session that has not started, of the same principal and tier: a further message is answered with it. */
+  waitingFor(tx: Tx, session: SessionId, principal: Principal, hints: TurnHints): RunId | undefined;
+  read(tx: Tx, id: RunId): Run | undefined;
+  /** Starts or resumes; undefined when it ended meanwhile. */
+  start(tx: Tx, id: RunId, times: { now: number; leaseUntil: number; deadlineAt: number }): Run | undefined;
+  /** Whether this execution still owns the run; every durable write of a run asks first. */
+  holds(tx: Tx, run: Run): boolean;
+  extendLease(tx: Tx, run: Run, until: number): void;
+  consumePrompts(tx: Tx, id: RunId, now: number): void;
+  /** @returns false when it had ended already (G10). */
+  end(tx: Tx, run: Run, ending: Ending, now: number): boolean;
+  /** Gives a started run back, for the next start or after an outage of the disk. */
+  release(tx: Tx, run: Run): void;
+  /** Oldest first; of each session only its first, because turns of one session run one at a time (G3). */
+  unfinished(limit: number, busySessions: ReadonlySet<SessionId>): Unfinished[];
+  counts(): { status: RunStatus; count: number }[];
+  /** A prompt that waits in a run that has not started; null when it started, ended or is unknown. */
+  waitingPrompt(tx: Tx, promptId: string): { runId: RunId; principalId: string; tier: string } | null;
+  amendPrompt(tx: Tx, promptId: string, text: string): void;
+  /** Takes a prompt out of a run that has not started; a run left without prompts is cancelled. */
+  withdrawPrompt(tx: Tx, promptId: string, runId: RunId, now: number): void;
+}
+
+const UNFINISHED = ['queued', 'running'] as const;
+
+export function createRuns({ store, fence }: { store: Store; fence: number }): Runs {
+  const { sql } = store;
+
+  const readPrompts = (tx: Tx, id: RunId) =>
+    tx
+      .all(sql.selectFrom('pending_inputs').select(['prompt_id', 'text', 'received_at']).where('run_id', '=', id).orderBy('id'))
+      .map((row) => ({ id: row.prompt_id, text: row.text, receivedAt: row.received_at }));
+
+  const runs: Runs = {
+    insert(tx, run, now) {
+      tx.run(
+        sql.insertInto('runs').values({
+          run_id: run.id,
+          session_id: run.sessionId,
+          room_id: run.roomId,
+          thread_root: run.threadRoot,
+          owner: run.owner,
+          principal_id: run.principal.id,
+          matrix_user_id: run.principal.matrixUserId,
+          tier: run.principal.tier,
+          client: run.client,
+          request_id: run.requestId,
+          parent: null,
+          grants: null,
+          hints: JSON.stringify({ v: 1, ...run.hints }),
+          direct: run.direct ? 1 : 0,
+          status: 'queued',
+          created_at: now,
+          started_at: null,
+          ended_at: null,
+          deadline_at: null,
+          model_asked: run.hints.model ?? null,
+          model_answered: null,
+          usage: null,
+          error: null,
+        }),
+      );
+    },
+    addPrompt(tx, { runId, sessionId, promptId, principal, text }, now) {
+      tx.run(
+        sql.insertInto('pending_inputs').values({
+          run_id: runId,
+          session_id: sessionId,
+          prompt_id: promptId,
+          principal_id: principal.id,
+          tier: principal.tier,
+          text,
+          received_at: now,
+          consumed_at: null,
+        }),
+      );
+    },
+    waitingFor: (tx, session, principal, hints) =>
+      tx.get(
+        sql
+          .selectFrom('runs')
+          .select('run_id')
+          .where('session_id', '=', session)
+          .where('status', '=', 'queued')
+          .where('attempt', '=', 0)
+          .where('principal_id', '=', principal.id)
+          .where('matrix_user_id', '=', principal.matrixUserId)
+          .where('tier', '=', principal.tier)
+          .where('hints', '=', JSON.stringify({ v: 1, ...hints }))
+          // Only the last in line: joining an earlier run would overtake what another principal said in between (G3).
+          .where(
+            'run_id',
+            '=',
+            sql
+              .selectFrom('runs as r')
+              .select((eb) => eb.fn.max('r.run_id').as('last'))
+              .where('r.session_id', '=', session),
+          ),
+      )?.run_id,
+    read(tx, id) {
+      const row = tx.get(sql.selectFrom('runs').selectAll().where('run_id', '=', id));
+      return row === undefined ? undefined : toRun(row, readPrompts(tx, id));
+    },
+    start(tx, id, { now, leaseUntil, deadlineAt }) {
+      const started = tx.run(
+        sql
+          .updateTable('runs')
+          .set((eb) => ({
+            status: 'running',
+            attempt: eb('attempt', '+', 1),
+            started_at: eb.fn.coalesce('started_at', eb.val(now)),
+            deadline_at: eb.fn.coalesce('deadline_at', eb.val(deadlineAt)),
+            lease_until: leaseUntil,
+            fence,
+          }))
+          .where('run_id', '=', id)
+          .where('status', 'in', UNFINISHED)
+          .where('fence', '<=', fence),
+      );
+      return started === 0 ? undefined : runs.read(tx, id);
+    },
+    holds: (tx, run) => {
+      const row = tx.get(sql.selectFrom('runs').select(['status', 'fence', 'attempt']).where('run_id', '=', run.id));
+      return row !== undefined && row.status === 'running' && row.fence === run.fence && row.attempt === run.attempt;
+    },
+    extendLease(tx, run, until) {
+      tx.run(sql.updateTable('runs').set({ lease_until: until }).where('run_id', '=', run.id).where('fence', '=', run.fence));
+    },
+    consumePrompts(tx, id, now) {
+      tx.run(sql.updateTable('pending_inputs').set({ consumed_at: now }).where('run_id', '=', id).where('consumed_at', 'is', null));
+    },
+    end: (tx, run, { status, error, usage, model }, now) =>
+      tx.run(
+        sql
+          .updateTable('runs')
+          .set({
+            status,
+            ended_at: now,
+            model_answered: model,
+            usage: usage === null ? null : JSON.stringify({ v: 1, ...usage }),
+            error:
+              error === null
+                ? null
+                : JSON.stringify({ v: 1, code: error.code, message: error.message, retryable: error.retryable, status: error.status }),
+            lease_until: 0,
+          })
+          .where('run_id', '=', run.id)
+          .where('fence', '=', run.fence)
+          .where('status', 'in', UNFINISHED),
+      ) > 0,
+    release(tx, run) {
+      tx.run(sql.updateTable('runs').set({ lease_until: 0 }).where('run_id', '=', run.id).where('fence', '=', run.fence));
+    },
+    unfinished(limit, busySessions) {
+      const rows = store.read.all(
+        sql
+          .selectFrom('runs as r')
+          .select(['r.run_id', 'r.session_id', 'r.status', 'r.attempt', 'r.deadline_at'])
+          .where('r.status', 'in', UNFINISHED)
+          .where((eb) =>
+            eb.not(
+              eb.exists(
+                eb
+                  .selectFrom('runs as p')
+                  .select('p.run_id')
+                  .whereRef('p.session_id', '=', 'r.session_id')
+                  .where('p.status', 'in', UNFINISHED)
+                  .whereRef('p.run_id', '<', 'r.run_id'),
+              ),
+            ),
+          )
+          .orderBy('r.created_at')
+          .limit(limit + busySessions.size),
+      );
+      return rows
+        .filter((row) => !busySessions.has(row.session_id))
+        .slice(0, limit)
+        .map((row) => ({
+          id: row.run_id,
+          sessionId: row.session_id,
+          status: row.status as Unfinished['status'],
+          attempt: row.attempt,
+          deadlineAt: row.deadline_at,
+        }));
+    },
+    counts: () =>
+      store.read.all(
+        sql
+          .selectFrom('runs')
+          .select((eb) => ['status', eb.fn.countAll<number>().as('count')])
+          .groupBy('status'),
+      ),
+    waitingPrompt(tx, promptId) {
+      const row = tx.get(
+        sql
+          .selectFrom('pending_inputs as p')
+          .innerJoin('runs as r', 'r.run_id', 'p.run_id')
+          .select(['p.run_id', 'p.principal_id', 'p.tier'])
+          .where('p.prompt_id', '=', promptId)
+          .where('r.status', '=', 'queued')
+          .where('r.attempt', '=', 0),
+      );
+      return row === undefined ? null : { runId: row.run_id, principalId: row.principal_id, tier: row.tier };
+    },
+    amendPrompt(tx, promptId, text) {
+      tx.run(sql.updateTable('pending_inputs').set({ text }).where('prompt_id', '=', promptId));
+      tx.run(sql.updateTable('transcript').set({ text }).where('event_id', '=', promptId));
+    },
+    withdrawPrompt(tx, promptId, runId, now) {
+      tx.run(sql.deleteFrom('pending_inputs').where('prompt_id', '=', promptId));
+      const left = tx.get(sql.selectFrom('pending_inputs').select('id').where('run_id', '=', runId).limit(1));
+      if (left === undefined)
+        tx.run(
+          sql.updateTable('runs').set({ status: 'cancelled', ended_at: now }).where('run_id', '=', runId).where('status', '=', 'queued'),
+        );
+    },
+  };
+  return runs;
+}
+
+function toRun(row: Selectable<RunsTable>, prompts: Run['prompts']): Run {
+  return {
+    id: row.run_id,
+    sessionId: row.session_id,
+    roomId: row.room_id,
+    threadRoot: row.thread_root,
+    owner: row.owner,
+    principalId: row.principal_id,
+    matrixUserId: row.matrix_user_id,
+    tier: row.tier,
+    client: row.client,
+    requestId: row.request_id,
+    hints: turnHints.parse(JSON.parse(row.hints)),
+    direct: row.direct === 1,
+    status: row.status,
+    attempt: row.attempt,
+    createdAt: row.created_at,
+    startedAt: row.started_at,
+    deadlineAt: row.deadline_at,
+    fence: row.fence,
+    prompts,
+  };
+}

@@ -1,0 +1,143 @@
+/**
+ * Decides which run executes when: turns of one session one after the other, sessions side by side, never more than the operator allows
+ * (G3). What a dead process left is taken up here as well: a running row that nobody in this process executes is resumed, or ended
+ * visibly when its attempts or its time are over (G5).
+ */
+import { OracleError, refusal } from '../errors.ts';
+import type { RunId, SessionId } from '../ids.ts';
+import type { Logger } from '../observe/logger.ts';
+import { StorageError, type Store } from '../store/store.ts';
+import type { Clock, Timer } from '../time.ts';
+import { type ExecuteOptions, endWithoutExecution, executeRun, MAX_ATTEMPTS } from './execute-run.ts';
+import type { Runs, Unfinished } from './ledger.ts';
+import { Drain } from './runner.ts';
+
+export type NextStep = { readonly kind: 'execute' } | { readonly kind: 'end'; readonly because: 'INTERRUPTED' | 'RUN_DEADLINE' };
+
+/** What to do with a run that nobody executes. Pure, so that recovery can be read in a test. */
+export function planNext(run: Unfinished, now: number): NextStep {
+  if (run.status === 'running' && run.attempt >= MAX_ATTEMPTS) return { kind: 'end', because: 'INTERRUPTED' };
+  if (run.deadlineAt !== null && run.deadlineAt <= now) return { kind: 'end', because: 'RUN_DEADLINE' };
+  return { kind: 'execute' };
+}
+
+export interface SchedulerOptions {
+  readonly store: Store;
+  readonly runs: Runs;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Null until the agent library is loaded: runs wait. */
+  readonly execute: () => ExecuteOptions | null;
+  readonly maxConcurrentRuns: number;
+  readonly runDeadlineMs: number;
+}
+export interface Scheduler {
+  /** A run may be startable: after `open`, and once the agent is loaded. */
+  wake(): void;
+  active(): number;
+  /** Stops the run that executes in this session; its text so far stays with a marker (G9). False when none does. */
+  cancel(session: SessionId, only?: RunId): boolean;
+  /** Stops starting runs, asks the running ones to reach a checkpoint, and waits up to `timeoutMs`. */
+  stop(timeoutMs: number): Promise<void>;
+}
+
+const LEASE_MS = 60_000;
+const RETRY_MS = 1_000;
+
+export function createScheduler(options: SchedulerOptions): Scheduler {
+  const { store, runs, clock, logger, maxConcurrentRuns, runDeadlineMs } = options;
+  const executing = new Map<SessionId, { run: RunId; work: Promise<void>; stop: AbortController }>();
+  const drain = new AbortController();
+  let retry: Timer | null = null;
+  let stopped = false;
+
+  function wake(): void {
+    const execute = options.execute();
+    if (stopped || execute === null || !store.writable()) {
+      scheduleRetry();
+      return;
+    }
+    const free = maxConcurrentRuns - executing.size;
+    if (free <= 0) return;
+    for (const next of runs.unfinished(free, new Set(executing.keys()))) {
+      const stop = new AbortController();
+      const work = take(next, execute, stop.signal).finally(() => {
+        executing.delete(next.sessionId);
+        wake();
+      });
+      executing.set(next.sessionId, { run: next.id, work, stop });
+    }
+  }
+
+  /** While the disk is full or the agent is not loaded, look again: nothing else would wake us. */
+  function scheduleRetry(): void {
+    if (stopped || retry !== null) return;
+    retry = clock.after(RETRY_MS, () => {
+      retry = null;
+      if (store.writable()) wake();
+      else void store.probe().then(wake);
+    });
+  }
+
+  async function take(next: Unfinished, execute: ExecuteOptions, cancelled: AbortSignal): Promise<void> {
+    try {
+      const now = clock.now();
+      const plan = planNext(next, now);
+      const run = await store.write((tx) => runs.start(tx, next.id, { now, leaseUntil: now + LEASE_MS, deadlineAt: now + runDeadlineMs }));
+      if (run === undefined) return;
+      if (plan.kind === 'end') return await endWithoutExecution(run, refusal(plan.because), execute);
+      const lease = keepLease(run.id);
+      try {
+        const execution = await executeRun(run, AbortSignal.any([drain.signal, cancelled]), execute);
+        if (execution === 'suspended') await pause();
+      } finally {
+        lease.stop();
+      }
+    } catch (error) {
+      if (error instanceof StorageError) return await pause();
+      // A bug: without the pause a run that always throws here would spin. Its attempts are counted, so it ends.
+      logger.error({ run_id: next.id, err: error }, 'a run could not be executed');
+      await pause();
+    }
+  }
+
+  function keepLease(id: RunId): { stop: () => void } {
+    let timer: Timer;
+    const extend = () => {
+      timer = clock.after(LEASE_MS / 3, extend);
+      const renewed = store.write((tx) => {
+        const run = runs.read(tx, id);
+        if (run !== undefined) runs.extendLease(tx, run, clock.now() + LEASE_MS);
+      });
+      renewed.catch((error: unknown) => logger.warn({ run_id: id, err: error }, 'a lease could not be extended'));
+    };
+    timer = clock.after(LEASE_MS / 3, extend);
+    return { stop: () => timer.cancel() };
+  }
+
+  const pause = (): Promise<void> => (stopped ? Promise.resolve() : new Promise((resolve) => void clock.after(RETRY_MS, resolve)));
+
+  return {
+    wake,
+    active: () => executing.size,
+    cancel(session, only) {
+      const execution = executing.get(session);
+      if (execution === undefined || (only !== undefined && execution.run !== only)) return false;
+      execution.stop.abort(new OracleError(refusal('RUN_CANCELLED')));
+      return true;
+    },
+    async stop(timeoutMs) {
+      stopped = true;
+      retry?.cancel();
+      drain.abort(new Drain('shutting down'));
+      const all = Promise.all([...executing.values()].map(({ work }) => work));
+      let timer: Timer | undefined;
+      const timeUp = new Promise<void>((resolve) => {
+        timer = clock.after(timeoutMs, resolve);
+      });
+      await Promise.race([all, timeUp]);
+      timer?.cancel();
+      if (executing.size > 0) logger.warn({ count: executing.size }, 'runs did not reach a checkpoint in time and go on at the next start');
+    },
+  };
+}

@@ -1,0 +1,129 @@
+/**
+ * One session = one conversation = one LangGraph thread; its owner never changes (G13). Found or made inside `open`, so that two prompts
+ * at once cannot make two. A room whose kind changed has another owner for the same thread, and so gets a session of its own.
+ */
+import type { Selectable } from 'kysely';
+import type { Conversation, TurnTimes } from '../admission/decide-admission.ts';
+import { type EventId, type OwnerId, type PrincipalId, type RoomId, type SessionId, sessionIdOf } from '../ids.ts';
+import { err, ok, type Result } from '../result.ts';
+import type { SessionsTable } from '../store/schema.ts';
+import type { Store, Tx } from '../store/store.ts';
+
+export type Session = Selectable<SessionsTable>;
+
+/** In a direct room the person owns the conversation, in a group the room does. */
+export const ownerOf = (principal: PrincipalId, room: RoomId, direct: boolean): OwnerId => (direct ? principal : room);
+
+export interface SessionQuery {
+  readonly roomId: RoomId;
+  readonly owner: OwnerId;
+  readonly direct: boolean;
+  readonly conversation: Conversation;
+  /** Id of the event that would start the session. */
+  readonly startedBy: EventId;
+}
+
+export interface Sessions {
+  /** @returns NOT_YOUR_SESSION when the thread in a direct room is another principal's. */
+  findOrCreate(tx: Tx, query: SessionQuery, now: number): Result<Session, 'NOT_YOUR_SESSION'>;
+  /** The same without making one; undefined when the message would start it. */
+  find(tx: Tx, query: SessionQuery): Result<Session | undefined, 'NOT_YOUR_SESSION'>;
+  create(
+    tx: Tx,
+    session: { id: SessionId; roomId: RoomId; owner: OwnerId; kind: Session['kind']; threadRoot: EventId | null; title: string | null },
+    now: number,
+  ): Session;
+  byId(tx: Tx, id: SessionId): Session | undefined;
+  list(owner: OwnerId, page: { limit: number; offset: number }): { sessions: Session[]; total: number };
+  touch(tx: Tx, id: SessionId, now: number): void;
+  /** Newest turns of the conversation, for the bot-loop rule. */
+  recentTurns(query: SessionQuery, limit: number): TurnTimes[];
+}
+
+export function createSessions({ store }: { store: Store }): Sessions {
+  const { sql } = store;
+  const select = () => sql.selectFrom('sessions').selectAll();
+
+  const sessions: Sessions = {
+    find(tx, { roomId, owner, direct, conversation }) {
+      if (conversation.kind === 'rolling') {
+        return ok(
+          tx.get(
+            select().where('room_id', '=', roomId).where('owner', '=', owner).where('kind', '=', 'rolling').where('retired_at', 'is', null),
+          ),
+        );
+      }
+      const { root } = conversation;
+      const inThread = tx.all(
+        select()
+          .where('room_id', '=', roomId)
+          .where((eb) => eb.or([eb('session_id', '=', sessionIdOf(root)), eb('thread_root', '=', root)]))
+          .orderBy('created_at', 'desc'),
+      );
+      const own = inThread.find((session) => session.owner === owner);
+      if (own === undefined && direct && inThread.some((session) => session.owner !== roomId)) return err('NOT_YOUR_SESSION');
+      return ok(own);
+    },
+    findOrCreate(tx, query, now) {
+      const found = sessions.find(tx, query);
+      if (!found.ok) return found;
+      if (found.value !== undefined) {
+        sessions.touch(tx, found.value.session_id, now);
+        return ok(found.value);
+      }
+      const { conversation, startedBy } = query;
+      const root = conversation.kind === 'thread' ? conversation.root : null;
+      // The thread's own id, unless another owner has it (the room's kind changed): then the message that opened this session names it.
+      const taken = root !== null && sessions.byId(tx, sessionIdOf(root)) !== undefined;
+      const id = sessionIdOf(root !== null && !taken ? root : startedBy);
+      return ok(
+        sessions.create(tx, { id, roomId: query.roomId, owner: query.owner, kind: conversation.kind, threadRoot: root, title: null }, now),
+      );
+    },
+    create(tx, { id, roomId, owner, kind, threadRoot, title }, now) {
+      const row: Session = {
+        session_id: id,
+        room_id: roomId,
+        owner,
+        kind,
+        thread_root: threadRoot,
+        title,
+        created_at: now,
+        last_at: now,
+        retired_at: null,
+      };
+      tx.run(sql.insertInto('sessions').values(row));
+      return row;
+    },
+    byId: (tx, id) => tx.get(select().where('session_id', '=', id)),
+    list(owner, { limit, offset }) {
+      const found = store.read.all(select().where('owner', '=', owner).orderBy('last_at', 'desc').limit(limit).offset(offset));
+      const total =
+        store.read.get(
+          sql
+            .selectFrom('sessions')
+            .select((eb) => eb.fn.countAll<number>().as('count'))
+            .where('owner', '=', owner),
+        )?.count ?? 0;
+      return { sessions: found, total };
+    },
+    touch(tx, id, now) {
+      tx.run(sql.updateTable('sessions').set({ last_at: now }).where('session_id', '=', id));
+    },
+    recentTurns(query, limit) {
+      const found = sessions.find(store.read, query);
+      if (!found.ok || found.value === undefined) return [];
+      return store.read
+        .all(
+          sql
+            .selectFrom('runs')
+            .select(['created_at', 'ended_at'])
+            .where('session_id', '=', found.value.session_id)
+            .orderBy('run_id', 'desc')
+            .limit(limit),
+        )
+        .map((row) => ({ createdAt: row.created_at, endedAt: row.ended_at }));
+    },
+  };
+  return sessions;
+}

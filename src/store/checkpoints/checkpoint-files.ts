@@ -1,0 +1,110 @@
+/**
+ * One checkpoint file per owner (a person, or a room for groups), so that one owner's load never touches another's data (G13) and a damaged
+ * file costs one owner one turn. Open files are few (`maxOpen`); one in use is never closed. A file that is no database is set aside and replaced:
+ * the conversation lives in the transcript, so only the unfinished turn is lost.
+ */
+import { mkdirSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import Sqlite, { type Database } from 'better-sqlite3';
+import type { OwnerId } from '../../ids.ts';
+import { sha256Base64Url } from '../../json.ts';
+import type { Logger } from '../../observe/logger.ts';
+import { PruningSaver } from './pruning-saver.ts';
+
+export interface CheckpointFiles {
+  /** Runs `work` with the owner's saver; the file stays open meanwhile. */
+  use<T>(owner: OwnerId, work: (saver: PruningSaver) => Promise<T>): Promise<T>;
+  /** Open files, for tests and metrics. */
+  readonly open: number;
+  close(): void;
+}
+
+interface Entry {
+  readonly database: Database;
+  readonly saver: PruningSaver;
+  users: number;
+}
+
+export interface CheckpointFilesOptions {
+  /** The folder of the files; made with mode 0700 when absent. */
+  readonly folder: string;
+  readonly logger: Logger;
+  readonly maxOpen?: number;
+}
+
+export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: CheckpointFilesOptions): CheckpointFiles {
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  /** In order of last use: a Map keeps insertion order, and an entry moves to the end when it is taken. */
+  const entries = new Map<string, Entry>();
+  let closed = false;
+
+  const closeIdle = (): void => {
+    for (const [name, entry] of entries) {
+      if (entries.size <= maxOpen) return;
+      if (entry.users > 0) continue;
+      entries.delete(name);
+      entry.database.close();
+    }
+  };
+  const take = (owner: OwnerId): Entry => {
+    if (closed) throw new Error('the checkpoint files are closed');
+    // A hash: owner ids hold characters that file names must not, and a folder listing should not name people.
+    const name = sha256Base64Url(owner);
+    const entry = entries.get(name) ?? openEntry(join(folder, `${name}.db`), logger);
+    entries.delete(name);
+    entries.set(name, entry);
+    entry.users += 1;
+    closeIdle();
+    return entry;
+  };
+  return {
+    async use(owner, work) {
+      const entry = take(owner);
+      try {
+        return await work(entry.saver);
+      } finally {
+        entry.users -= 1;
+        if (closed && entry.users === 0) entry.database.close();
+        else closeIdle();
+      }
+    },
+    get open() {
+      return entries.size;
+    },
+    close() {
+      closed = true;
+      for (const entry of entries.values()) if (entry.users === 0) entry.database.close();
+      entries.clear();
+    },
+  };
+}
+
+function openEntry(path: string, logger: Logger): Entry {
+  try {
+    return openFile(path);
+  } catch (error) {
+    if (!isDamaged(error)) throw error;
+    renameSync(path, `${path}.damaged`);
+    // A left-over log would be replayed into the new file.
+    for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
+    logger.error({ path, err: error }, 'checkpoint file is damaged and was set aside');
+    return openFile(path);
+  }
+}
+
+function openFile(path: string): Entry {
+  const database = new Sqlite(path, { timeout: 5_000 });
+  try {
+    database.pragma('journal_mode = WAL');
+    database.pragma('synchronous = FULL');
+    database.prepare('SELECT count(*) FROM sqlite_schema').get();
+    const saver = new PruningSaver(database);
+    return { database, saver, users: 0 };
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+const isDamaged = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && typeof error.code === 'string' && /^SQLITE_(NOTADB|CORRUPT)/u.test(error.code);

@@ -1,0 +1,126 @@
+/**
+ * The one transaction that turns a checked message into work (DESIGN §2): session, run or place in a waiting run, spent token, rate count,
+ * pending input, transcript row, audit row, and the end of the inbox row. Whatever dies before its commit never happened, and the message
+ * is still in the inbox; whatever dies after it finds the run (G1, G2, G5).
+ */
+import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
+import { type EventId, type RunId, sessionIdOf } from '../ids.ts';
+import { err, ok, type Result } from '../result.ts';
+import type { Runs } from '../runs/ledger.ts';
+import { ownerOf, type Session, type Sessions } from '../sessions/sessions.ts';
+import type { Transcript } from '../sessions/transcript.ts';
+import type { Store, Tx } from '../store/store.ts';
+import { isSpentOnAnother, spend } from '../ucan/replay.ts';
+import { writeAudit } from './audit.ts';
+import type { Links } from './links.ts';
+import { countTurn, overLimit, type Paced, type RateRule } from './throttle.ts';
+
+export interface Opened {
+  readonly runId: RunId;
+  readonly session: Session;
+  /** It joined a run that had not started: messages already queued are answered together. */
+  readonly joined: boolean;
+}
+export type Open = (turn: Paced) => Promise<Result<Opened, Refusal>>;
+
+export interface OpenOptions {
+  readonly store: Store;
+  readonly sessions: Sessions;
+  readonly runs: Runs;
+  readonly transcript: Transcript;
+  readonly links: Links;
+  readonly rule: RateRule;
+  readonly now: () => number;
+  readonly newRunId: (now: number) => RunId;
+}
+
+export function createOpen(options: OpenOptions): Open {
+  const { store, sessions, runs, transcript, links, rule, now, newRunId } = options;
+
+  /** Two messages may have passed the checks side by side; the transaction decides who was first. */
+  function recheck(tx: Tx, turn: Paced, at: number): ErrorCode | null {
+    if (turn.token !== null && isSpentOnAnother(store, tx, turn.token.tokenId, turn.promptId)) return 'REPLAY';
+    return overLimit(store, tx, turn.principal, rule, at) ? 'RATE_LIMITED' : null;
+  }
+
+  function sessionFor(tx: Tx, turn: Paced, at: number): Result<Session, ErrorCode> {
+    const { incoming, principal } = turn;
+    const owner = ownerOf(principal.id, incoming.roomId, incoming.direct);
+    if (incoming.via === 'http') {
+      const session = sessions.byId(tx, incoming.sessionId);
+      if (session === undefined || session.room_id !== incoming.roomId || session.owner !== owner) return err('NOT_FOUND');
+      sessions.touch(tx, session.session_id, at);
+      return ok(session);
+    }
+    const { conversation, eventId } = incoming;
+    return sessions.findOrCreate(tx, { roomId: incoming.roomId, owner, direct: incoming.direct, conversation, startedBy: eventId }, at);
+  }
+
+  return async (turn) => {
+    const opened = await store.write((tx): Result<Opened, ErrorCode> => {
+      const at = now();
+      const refused = recheck(tx, turn, at);
+      if (refused !== null) return err(refused);
+      const session = sessionFor(tx, turn, at);
+      if (!session.ok) return session;
+      return ok(write(tx, turn, session.value, at));
+    });
+    return opened.ok ? opened : err(refusal(opened.error));
+  };
+
+  function write(tx: Tx, turn: Paced, session: Session, at: number): Opened {
+    const { incoming, principal, token, promptId } = turn;
+    const waiting = runs.waitingFor(tx, session.session_id, principal, incoming.hints);
+    const runId = waiting ?? newRunId(at);
+    const threadRoot = session.thread_root;
+    if (waiting === undefined) {
+      runs.insert(
+        tx,
+        {
+          id: runId,
+          sessionId: session.session_id,
+          roomId: incoming.roomId,
+          threadRoot,
+          owner: session.owner,
+          principal,
+          client: incoming.via === 'http' ? 'portal' : 'matrix',
+          requestId: incoming.requestId,
+          hints: incoming.hints,
+          direct: incoming.direct,
+        },
+        at,
+      );
+    }
+    runs.addPrompt(tx, { runId, sessionId: session.session_id, promptId, principal, text: incoming.text }, at);
+    if (token !== null) spend(store, tx, token, { promptId, runId });
+    countTurn(store, tx, principal, rule, at);
+    transcript.append(tx, {
+      roomId: incoming.roomId,
+      sessionId: session.session_id,
+      runId,
+      eventId: promptId,
+      role: 'human',
+      speaker: principal.id,
+      text: incoming.text,
+      message: null,
+      at,
+    });
+    if (principal.did !== null && incoming.via === 'matrix') {
+      links.prove(tx, { did: principal.did, userId: principal.matrixUserId, directRoom: incoming.direct ? incoming.roomId : null }, at);
+    }
+    writeAudit(store, tx, {
+      at,
+      event_id: promptId,
+      run_id: runId,
+      token_id: token?.tokenId ?? null,
+      principal_id: principal.id,
+      matrix_user_id: principal.matrixUserId,
+      tier: principal.tier,
+      capability: 'oracle/message',
+      resource: principal.id,
+      decision: 'allowed',
+    });
+    incoming.alongside(tx, { runId, sessionId: sessionIdOf(session.session_id as EventId), threadRoot });
+    return { runId, session, joined: waiting !== undefined };
+  }
+}
