@@ -63,6 +63,7 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
         content: incoming.content,
         originServerTs: incoming.sentAt,
         threadRoot: incoming.threadRoot ?? undefined,
+        editsTarget: incoming.editsTarget ?? undefined,
       },
       { oracleDid, now: now(), maxLatenessMs },
     );

@@ -24,6 +24,8 @@ export interface MatrixIncoming extends IncomingBase {
   readonly sentAt: number;
   readonly threadRoot: EventId | null;
   readonly conversation: Conversation;
+  /** Set when this is an edit of a prompt that has not started: then the signature must name it. */
+  readonly editsTarget: EventId | null;
 }
 export interface HttpIncoming extends IncomingBase {
   readonly via: 'http';

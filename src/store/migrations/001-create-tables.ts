@@ -34,6 +34,7 @@ CREATE TABLE runs (
   lease_until INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE INDEX runs_unfinished ON runs (created_at) WHERE status IN ('queued', 'running', 'waiting');
 CREATE INDEX runs_by_session ON runs (session_id, run_id);
+CREATE INDEX runs_by_speaker ON runs (room_id, matrix_user_id, run_id);
 CREATE TABLE pending_inputs (
   id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL REFERENCES runs, session_id TEXT NOT NULL, prompt_id TEXT NOT NULL UNIQUE,
   principal_id TEXT NOT NULL, tier TEXT NOT NULL, text TEXT NOT NULL, received_at INTEGER NOT NULL, consumed_at INTEGER) STRICT;

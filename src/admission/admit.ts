@@ -1,0 +1,410 @@
+/**
+ * One inbox row to its end: gather the facts, decide (decide-admission.ts), act. Every path finishes the row in the transaction that
+ * carries its effect, so a crash repeats the whole step or nothing (G1, G2). A throw means "the homeserver or the disk is not there":
+ * the dispatcher tries the row again.
+ */
+import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
+import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
+import type { Inbox, InboxRow } from '../inbox/inbox.ts';
+import type { Logger } from '../observe/logger.ts';
+import { assertNever, type Result } from '../result.ts';
+import type { Runs } from '../runs/ledger.ts';
+import { type TurnHints, turnHints } from '../runs/run.ts';
+import type { Scheduler } from '../runs/scheduler.ts';
+import type { Transcript } from '../sessions/transcript.ts';
+import type { Store, Tx } from '../store/store.ts';
+import { writeAudit } from '../turn/audit.ts';
+import type { MatrixIncoming } from '../turn/prompt.ts';
+import { beginTurn, type Refused, type TurnChecks } from '../turn/turn.ts';
+import { spend } from '../ucan/replay.ts';
+import { type AccessRules, mayInvite, mayUse } from './access.ts';
+import {
+  type Admission,
+  decideAdmission,
+  type IgnoreReason,
+  isBotLoop,
+  latenessOf,
+  type Screened,
+  screenItem,
+  type TurnTimes,
+} from './decide-admission.ts';
+import type { FloodGuard } from './flood.ts';
+import type { InboxItem, MessageItem } from './inbox-item.ts';
+import type { KnownRooms } from './known-rooms.ts';
+import type { Notices } from './notices.ts';
+import type { RoomActions, RoomDirectory, RoomFacts } from './room-facts.ts';
+
+export interface AdmitOptions {
+  readonly store: Store;
+  readonly inbox: Inbox;
+  readonly rooms: RoomDirectory;
+  readonly actions: RoomActions;
+  readonly known: KnownRooms;
+  readonly runs: Runs;
+  readonly scheduler: Scheduler;
+  readonly transcript: Transcript;
+  readonly notices: Notices;
+  readonly checks: TurnChecks;
+  readonly flood: FloodGuard;
+  readonly logger: Logger;
+  readonly now: () => number;
+  readonly readItem: (row: InboxRow) => Result<InboxItem, string>;
+  /** Says in a group how to address the oracle; once per room. */
+  readonly greet: (tx: Tx, room: RoomId) => void;
+  readonly newRequestId: () => string;
+  readonly observe: (outcome: string, reason: string) => void;
+  readonly oracle: UserId;
+  readonly oracleName: string;
+  readonly rules: AccessRules;
+  readonly maxLatenessMs: number;
+  readonly retentionMs: number;
+  readonly commandPrefix: string;
+  /** Turns in a row without a pause after which a conversation is taken for two bots; 0 = never. */
+  readonly botHopBudget: number;
+}
+
+export interface Admit {
+  handle(row: InboxRow): Promise<void>;
+  giveUp(row: InboxRow): Promise<void>;
+}
+
+export function createAdmit(options: AdmitOptions): Admit {
+  const { store, inbox, rooms, actions, known, runs, scheduler, transcript, notices, checks, flood, logger, now, oracle, rules } = options;
+  const { sql } = store;
+
+  function note(row: InboxRow, outcome: string, reason: string): void {
+    options.observe(outcome, reason);
+    logger.debug({ event_id: row.eventId, room_id: row.roomId, reason, type: outcome }, 'an event was admitted or ignored');
+  }
+  /** Ends the row with what belongs to it. */
+  async function finish(row: InboxRow, change: (tx: Tx) => void = () => undefined): Promise<void> {
+    await store.write((tx) => {
+      change(tx);
+      inbox.finish(tx, row);
+    });
+  }
+  async function ignore(row: InboxRow, reason: IgnoreReason): Promise<void> {
+    note(row, 'ignored', reason);
+    await finish(row);
+  }
+
+  async function handle(row: InboxRow): Promise<void> {
+    const item = options.readItem(row);
+    if (!item.ok) {
+      logger.info({ event_id: row.eventId, room_id: row.roomId, reason: item.error }, 'an event was skipped');
+      return ignore(row, 'unreadable');
+    }
+    const screened = screenItem(item.value, {
+      oracle,
+      source: row.source,
+      floodAllows: item.value.sender === oracle || row.attempt > 1 || flood.allows(item.value.sender, checks.monotonic()),
+      mayInvite: mayInvite(item.value.sender, rules),
+      seenSince: now() - options.retentionMs,
+    });
+    await act(row, item.value, screened);
+  }
+
+  function act(row: InboxRow, item: InboxItem, screened: Screened): Promise<void> {
+    switch (screened.kind) {
+      case 'ignore':
+        return ignore(row, screened.reason);
+      case 'invite':
+        return item.kind === 'invite' ? takeInvite(row, item, screened) : ignore(row, 'not_a_prompt');
+      case 'own_membership':
+        return noteMembership(row, screened.membership);
+      case 'room_changed':
+        return noteChange(row, screened.leave);
+      case 'message':
+        return takeMessage(row, screened.message);
+      case 'edit':
+        return item.kind === 'edit' ? amend(row, item) : ignore(row, 'not_a_prompt');
+      case 'redaction':
+        return redact(row, item, screened.target);
+      default:
+        return assertNever(screened);
+    }
+  }
+
+  async function takeInvite(row: InboxRow, item: InboxItem & { kind: 'invite' }, screened: Screened & { kind: 'invite' }): Promise<void> {
+    if (!screened.accept) {
+      await actions.leave(row.roomId, screened.reason);
+      note(row, 'declined', screened.because);
+      return finish(row, (tx) => known.left(tx, row.roomId));
+    }
+    await store.write((tx) => known.invited(tx, row.roomId, { inviter: item.sender, isDirect: item.isDirect, at: item.sentAt }));
+    if ((await actions.join(row.roomId)) === 'gone') {
+      note(row, 'declined', 'not_joined');
+      return finish(row, (tx) => known.left(tx, row.roomId));
+    }
+    await store.write((tx) => known.joined(tx, row.roomId, now()));
+    rooms.forget(row.roomId);
+    const facts = await rooms.facts(row.roomId);
+    if (facts.encryption === 'encrypted') return leaveEncrypted(row);
+    // What the inviter typed before the join ("hello") reaches the inbox here, ahead of what came since.
+    await actions.readBackToInvite(row.roomId);
+    note(row, 'joined', facts.kind);
+    await finish(row, (tx) => {
+      known.firstRead(tx, row.roomId);
+      if (facts.kind === 'group') options.greet(tx, row.roomId);
+    });
+  }
+
+  async function leaveEncrypted(row: InboxRow): Promise<void> {
+    await actions.leave(row.roomId, 'This oracle cannot read encrypted rooms yet. Please invite it into a room without encryption.');
+    rooms.forget(row.roomId);
+    note(row, 'left', 'encrypted_room');
+    await finish(row, (tx) => known.left(tx, row.roomId));
+  }
+
+  async function noteMembership(row: InboxRow, membership: 'join' | 'leave' | 'ban'): Promise<void> {
+    rooms.forget(row.roomId);
+    note(row, 'ignored', 'membership');
+    await finish(row, (tx) => (membership === 'join' ? known.joined(tx, row.roomId, now()) : known.left(tx, row.roomId)));
+  }
+
+  async function noteChange(row: InboxRow, leave: string | null): Promise<void> {
+    rooms.forget(row.roomId);
+    if (leave !== null && known.of(row.roomId)?.membership === 'joined') return leaveEncrypted(row);
+    return ignore(row, 'membership');
+  }
+
+  async function takeMessage(row: InboxRow, message: MessageItem): Promise<void> {
+    const facts = await rooms.facts(row.roomId);
+    const admission = await decide(row, message, facts);
+    switch (admission.kind) {
+      case 'ignore':
+        return ignore(row, admission.reason);
+      case 'overhear':
+        note(row, 'overheard', admission.reason);
+        return finish(row, (tx) => overhear(tx, message));
+      case 'late':
+        return refuse(row, message, facts, { refusal: refusal('TOO_LATE'), principal: null }, 'late');
+      case 'not_allowed':
+        return refuse(row, message, facts, { refusal: refusal('NOT_ALLOWED'), principal: null });
+      case 'admit':
+        return begin(row, message, facts, admission);
+      default:
+        return assertNever(admission);
+    }
+  }
+
+  async function decide(row: InboxRow, message: MessageItem, room: RoomFacts): Promise<Admission> {
+    const at = now();
+    const mightReply = room.kind === 'group' && message.inReplyTo !== null;
+    return decideAdmission(message, room, {
+      oracle,
+      source: row.source,
+      inviter: known.of(row.roomId)?.inviter ?? null,
+      mayUse: mayUse(message.sender, rules),
+      latenessMs: latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: at }),
+      maxLatenessMs: options.maxLatenessMs,
+      commandPrefix: options.commandPrefix,
+      oracleName: room.displayName ?? options.oracleName,
+      repliesToOracle: mightReply && message.inReplyTo !== null && (await rooms.senderOf(row.roomId, message.inReplyTo)) === oracle,
+      answeredInThreadAt: message.thread === null ? null : lastAnswerTo(message.sender, row.roomId, message.thread),
+      now: at,
+      botLoop: isBotLoop(recentTurns(row.roomId, message.sender), at, options.botHopBudget),
+    });
+  }
+
+  function lastAnswerTo(user: UserId, room: RoomId, thread: EventId): number | null {
+    const row = store.read.get(
+      sql
+        .selectFrom('runs')
+        .select((eb) => eb.fn.max('ended_at').as('at'))
+        .where('room_id', '=', room)
+        .where('matrix_user_id', '=', user)
+        .where('thread_root', '=', thread)
+        .where('status', '=', 'completed'),
+    );
+    return row?.at ?? null;
+  }
+  const recentTurns = (room: RoomId, user: UserId): TurnTimes[] =>
+    options.botHopBudget === 0
+      ? []
+      : store.read
+          .all(
+            sql
+              .selectFrom('runs')
+              .select(['created_at', 'ended_at'])
+              .where('room_id', '=', room)
+              .where('matrix_user_id', '=', user)
+              .orderBy('run_id', 'desc')
+              .limit(options.botHopBudget),
+          )
+          .map((run) => ({ createdAt: run.created_at, endedAt: run.ended_at }));
+
+  /** Kept as context of the thread's session, or of the room when there is none. */
+  function overhear(tx: Tx, message: MessageItem): void {
+    const session =
+      message.thread === null
+        ? undefined
+        : tx.get(
+            sql
+              .selectFrom('sessions')
+              .select('session_id')
+              .where('room_id', '=', message.roomId)
+              .where('thread_root', '=', message.thread)
+              .where('owner', '=', message.roomId),
+          );
+    transcript.append(tx, {
+      roomId: message.roomId,
+      sessionId: session?.session_id ?? null,
+      runId: null,
+      eventId: message.eventId,
+      role: 'human',
+      speaker: unsignedPrincipalId(message.sender),
+      text: message.text,
+      message: null,
+      at: now(),
+    });
+  }
+
+  const incomingOf = (row: InboxRow, message: MessageItem, facts: RoomFacts, admission: Admission & { kind: 'admit' }): MatrixIncoming => ({
+    via: 'matrix',
+    text: admission.text,
+    roomId: row.roomId,
+    direct: facts.kind === 'direct',
+    sender: message.sender,
+    hints: readHints(message),
+    requestId: options.newRequestId(),
+    eventId: row.eventId,
+    eventType: message.eventType,
+    content: message.content,
+    sentAt: message.sentAt,
+    threadRoot: message.thread,
+    conversation: admission.conversation,
+    editsTarget: null,
+    alongside: (tx) => inbox.finish(tx, row),
+  });
+
+  async function begin(row: InboxRow, message: MessageItem, facts: RoomFacts, admission: Admission & { kind: 'admit' }): Promise<void> {
+    const turn = await beginTurn(incomingOf(row, message, facts, admission), checks);
+    if (!turn.ok) return refuse(row, message, facts, turn.error);
+    note(row, 'admitted', admission.because);
+    scheduler.wake();
+    actions.markRead(row.roomId, row.eventId);
+  }
+
+  /** A refusal writes its audit row, maybe its notice, and nothing else (DESIGN §2). */
+  async function refuse(
+    row: InboxRow,
+    message: MessageItem,
+    facts: RoomFacts,
+    { refusal: why, principal }: Refused,
+    kind: 'refusal' | 'late' = 'refusal',
+  ): Promise<void> {
+    note(row, 'refused', why.code);
+    const said = await store.write((tx) => {
+      const at = now();
+      writeAudit(store, tx, {
+        at,
+        event_id: row.eventId,
+        principal_id: principal?.id ?? null,
+        matrix_user_id: message.sender,
+        tier: principal?.tier ?? null,
+        capability: 'oracle/message',
+        decision: 'refused',
+        code: why.code,
+      });
+      inbox.finish(tx, row);
+      return notices.refuse(tx, {
+        refusal: why,
+        sender: message.sender,
+        roomId: row.roomId,
+        direct: facts.kind === 'direct',
+        cause: row.eventId,
+        threadRoot: message.thread,
+        kind,
+      });
+    });
+    said();
+  }
+
+  /** Only what has not started can be amended, and only under at least the authority of the message itself. */
+  async function amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void> {
+    const waiting = runs.waitingPrompt(store.read, item.target);
+    if (waiting === null) return ignore(row, 'edit_too_late');
+    const facts = await rooms.facts(row.roomId);
+    const authenticated = await checks.authenticate({
+      via: 'matrix',
+      text: item.text,
+      roomId: row.roomId,
+      direct: facts.kind === 'direct',
+      sender: item.sender,
+      hints: {},
+      requestId: options.newRequestId(),
+      eventId: row.eventId,
+      eventType: 'm.room.message',
+      content: item.content,
+      sentAt: item.sentAt,
+      threadRoot: null,
+      conversation: { kind: 'rolling' },
+      editsTarget: item.target,
+      alongside: () => undefined,
+    });
+    if (!authenticated.ok) return ignore(row, 'edit_of_another');
+    const { principal, token } = authenticated.value;
+    if (principal.id !== waiting.principalId || principal.tier !== waiting.tier) return ignore(row, 'edit_of_another');
+    await finish(row, (tx) => {
+      // It may have started while we looked: then the edit comes too late, like any other.
+      if (runs.waitingPrompt(tx, item.target) === null) return;
+      runs.amendPrompt(tx, item.target, item.text);
+      if (token !== null) spend(store, tx, token, { promptId: row.eventId, runId: waiting.runId });
+    });
+    note(row, 'amended', 'edit');
+  }
+
+  /** The author takes a prompt back: it leaves a run that has not started, stops one that has, and its text is blanked. */
+  async function redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
+    const prompt = store.read.get(
+      sql
+        .selectFrom('pending_inputs as p')
+        .innerJoin('runs as r', 'r.run_id', 'p.run_id')
+        .select(['r.run_id', 'r.session_id', 'r.matrix_user_id'])
+        .where('p.prompt_id', '=', target),
+    );
+    if (prompt === undefined || prompt.matrix_user_id !== item.sender) return ignore(row, 'redaction');
+    await finish(row, (tx) => {
+      if (runs.waitingPrompt(tx, target) !== null) runs.withdrawPrompt(tx, target, prompt.run_id, now());
+      else tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('prompt_id', '=', target));
+      tx.run(sql.updateTable('transcript').set({ text: '', message: null, redacted: 1 }).where('event_id', '=', target));
+    });
+    scheduler.cancel(prompt.session_id, prompt.run_id);
+    note(row, 'redacted', 'redaction');
+  }
+
+  async function giveUp(row: InboxRow): Promise<void> {
+    const item = options.readItem(row);
+    const addressed =
+      item.ok &&
+      item.value.kind === 'message' &&
+      (known.of(row.roomId)?.is_direct === 1 || (item.value.mentions?.includes(oracle) ?? false));
+    const said = await store.write((tx) => {
+      inbox.bury(tx, row, 'GAVE_UP' satisfies ErrorCode);
+      if (!addressed || !item.ok || item.value.kind !== 'message') return () => undefined;
+      const { sender, thread } = item.value;
+      return notices.refuse(tx, {
+        refusal: gaveUp(),
+        sender,
+        roomId: row.roomId,
+        direct: false,
+        cause: row.eventId,
+        threadRoot: thread,
+        kind: 'gave-up',
+      });
+    });
+    said();
+    note(row, 'gave_up', 'attempts');
+  }
+
+  return { handle, giveUp };
+}
+
+const gaveUp = (): Refusal => refusal('GAVE_UP');
+
+/** Hints are wishes: a broken one is no reason to refuse the message. */
+function readHints(message: MessageItem): TurnHints {
+  const parsed = turnHints.safeParse(message.content['ixo.oracle.turn']);
+  return parsed.success ? parsed.data : {};
+}
