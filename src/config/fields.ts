@@ -1,7 +1,7 @@
 /**
  * Every setting of the oracle, once: name, meaning with unit, type, default, and whether it is secret. docs/configuration.md and
  * .env.example are generated from this table, so that what is documented is what is read.
- * Names of the IXO oracle family keep their meaning (research on it: MATRIX_BASE_URL, ORACLE_*, LLM_PROVIDER, PORT, CORS_ORIGIN …).
+ * Names of the IXO oracle family keep their meaning (MATRIX_BASE_URL, ORACLE_*, LLM_PROVIDER, PORT, CORS_ORIGIN …).
  */
 import { z } from 'zod';
 import * as kind from './field-kinds.ts';
