@@ -1,0 +1,49 @@
+/**
+ * Answers "why does it not work?" before anybody reads a log: one line per thing that can be wrong, each failed one with its remedy.
+ * Ends with status 1 when something failed, so that a deployment can wait for it. Writes nothing but one probe row of the database.
+ */
+import { randomUUID } from 'node:crypto';
+import { connectMatrix } from '../../../appservice/client.ts';
+import { type Config, readEnvironment } from '../../config.ts';
+import { systemClock } from '../../system-clock.ts';
+import { loadConfig } from '../load-config.ts';
+import { buildLine, type Check, failed, passed } from './doctor/check.ts';
+import { checkData } from './doctor/data-checks.ts';
+import { checkHomeserver } from './doctor/homeserver-checks.ts';
+import { checkModel, checkPublicUrl, isListening } from './doctor/http-checks.ts';
+
+export async function runDoctor({ envFile }: { readonly envFile?: string }): Promise<void> {
+  let wrong = 0;
+  for await (const check of checkEverything(envFile)) {
+    if (check.status === 'failed') wrong += 1;
+    process.stdout.write(`${buildLine(check)}\n`);
+  }
+  if (wrong === 0) return;
+  process.stdout.write(`\n${wrong === 1 ? 'One check' : `${wrong} checks`} failed.\n`);
+  process.exitCode = 1;
+}
+
+async function* checkEverything(envFile: string | undefined): AsyncGenerator<Check> {
+  const loaded = await loadConfig({ environment: readEnvironment(), envFile });
+  if (!loaded.ok) {
+    for (const { message, remedy } of loaded.error) yield failed('config', message.replace(/\.$/u, ''), remedy);
+    return;
+  }
+  const { config, warnings } = loaded.value;
+  for (const { message, remedy } of warnings) yield failed('config', message.replace(/\.$/u, ''), remedy);
+  if (warnings.length === 0) yield passed('config', `every setting is valid; the oracle is ${config.oracleDid}`);
+  yield* checkMatrix(config);
+  yield* checkData(config);
+  yield await checkModel(config);
+  yield await checkPublicUrl(config);
+}
+
+async function* checkMatrix(config: Config): AsyncGenerator<Check> {
+  const connection = await connectMatrix({ baseUrl: config.matrixBaseUrl, asToken: config.matrixAsToken.reveal(), clock: systemClock });
+  try {
+    const listening = await isListening(config.appserviceHost, config.appservicePort);
+    yield* checkHomeserver({ connection, config, listening, newId: randomUUID });
+  } finally {
+    await connection.close();
+  }
+}

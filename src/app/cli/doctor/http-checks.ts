@@ -1,0 +1,108 @@
+/** The model and the way people reach the sidecar. Each asks one cheap question; no prompt is sent, nothing is charged. */
+import { connect } from 'node:net';
+import type { Config } from '../../../config.ts';
+import { type Check, failed, passed, skipped } from './check.ts';
+
+const TIMEOUT_MS = 10_000;
+/** The longest list of models known is about 1 MiB. */
+const MAX_BODY_BYTES = 8 * 1024 * 1024;
+
+export async function checkModel(config: Pick<Config, 'openaiBaseUrl' | 'openaiApiKey' | 'modelMain'>): Promise<Check> {
+  const name = 'model';
+  const authorization = config.openaiApiKey === undefined ? {} : { authorization: `Bearer ${config.openaiApiKey.reveal()}` };
+  const response = await get(`${config.openaiBaseUrl}/models`, authorization);
+  if (response === undefined)
+    return failed(name, `${config.openaiBaseUrl} does not answer`, 'Start the model server, or correct OPENAI_BASE_URL.');
+  if (response.status === 401 || response.status === 403) {
+    return failed(
+      name,
+      `${config.openaiBaseUrl} refuses the key (HTTP ${response.status})`,
+      'Set OPENAI_API_KEY to a valid key of that provider.',
+    );
+  }
+  if (response.status === 404 || response.status === 405) {
+    return skipped(name, `${config.openaiBaseUrl} answers but lists no models, so ${config.modelMain} cannot be checked`);
+  }
+  if (response.status !== 200)
+    return failed(
+      name,
+      `${config.openaiBaseUrl} answers HTTP ${response.status}`,
+      'Correct OPENAI_BASE_URL, or see the status page of the provider.',
+    );
+  const models = readModelIds(response.text);
+  if (models === undefined)
+    return failed(
+      name,
+      `${config.openaiBaseUrl}/models is no list of models`,
+      'Set OPENAI_BASE_URL to an OpenAI-compatible address, up to and with its /v1.',
+    );
+  if (models.includes(config.modelMain)) return passed(name, `${config.modelMain} at ${config.openaiBaseUrl}`);
+  return failed(
+    name,
+    `${config.openaiBaseUrl} has no model ${config.modelMain}`,
+    `Set MODEL_MAIN to one that it lists${models.length === 0 ? '' : `, such as ${models.slice(0, 3).join(', ')}`}.`,
+  );
+}
+
+function readModelIds(text: string): string[] | undefined {
+  try {
+    const { data } = JSON.parse(text) as { data?: unknown };
+    return Array.isArray(data) ? data.map((model) => String((model as { id?: unknown } | null)?.id)) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export async function checkPublicUrl({ publicUrl, host, port }: Pick<Config, 'publicUrl' | 'host' | 'port'>): Promise<Check> {
+  const name = 'PUBLIC_URL';
+  if (publicUrl === undefined) {
+    return failed(
+      name,
+      'not set, so notices cannot hold a link',
+      'Set PUBLIC_URL to where people reach the sidecar, such as https://oracle.example.org.',
+    );
+  }
+  if (!(await isListening(host, port)))
+    return skipped(name, `not tried, because the oracle is not running at http://${host}:${port}; start it and run doctor again`);
+  const response = await get(`${publicUrl}/health`);
+  const remedy = `Have the proxy at ${publicUrl} pass everything to http://${host}:${port}.`;
+  if (response === undefined) return failed(name, `${publicUrl} does not answer`, remedy);
+  return response.text.includes('"live"')
+    ? passed(name, `${publicUrl} leads to the sidecar`)
+    : failed(name, `${publicUrl}/health is not the oracle's (HTTP ${response.status})`, remedy);
+}
+
+async function get(url: string, headers: Record<string, string> = {}): Promise<{ status: number; text: string } | undefined> {
+  try {
+    const response = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(TIMEOUT_MS) });
+    return { status: response.status, text: await readBounded(response) };
+  } catch {
+    return undefined;
+  }
+}
+
+async function readBounded(response: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of response.body ?? []) {
+    bytes += chunk.byteLength;
+    if (bytes > MAX_BODY_BYTES) throw new Error('the answer is too large');
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+/** Whether something takes connections there. An address that means "every one" is tried on loopback. */
+export function isListening(host: string, port: number): Promise<boolean> {
+  const target = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+  return new Promise((resolve) => {
+    const socket = connect({ host: target, port, timeout: 2_000 });
+    const done = (answer: boolean) => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.once('connect', () => done(true));
+    socket.once('error', () => done(false));
+    socket.once('timeout', () => done(false));
+  });
+}
