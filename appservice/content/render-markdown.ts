@@ -16,6 +16,8 @@ export interface Rendered {
   readonly body: string;
   /** Absent when it would only repeat `body`. */
   readonly formattedBody?: string;
+  /** There is no HTML because it would have more elements than clients bear; a shorter text would have it. */
+  readonly tooRich?: true;
 }
 
 /** `live`: the text still grows, so what is half written at its end is closed or held back. */
@@ -67,7 +69,10 @@ export function renderMarkdown(text: string, { live = false }: RenderOptions = {
   if (body.length > MAX_CHARS) return { body };
   const settled = live ? settleMarkdown(body) : body;
   const tokens = markdown.parse(settled, {});
-  if (isPlain(tokens, body) || !isModest(tokens)) return { body };
+  if (isPlain(tokens, body)) return { body };
+  const { deepest, elements } = measureElements(tokens);
+  if (deepest > MAX_DEPTH) return { body };
+  if (elements > LIMITS.htmlTagsPerPart) return { body, tooRich: true };
   replaceImages(tokens);
   const html = sanitizeHtml(markdown.renderer.render(tokens, markdown.options, {}), FILTER).trim();
   return html === '' ? { body } : { body, formattedBody: html };
@@ -91,19 +96,17 @@ function isPlain(tokens: readonly Token[], body: string): boolean {
 }
 
 /** Depth and number of elements, counted on tokens: before the HTML exists. */
-function isModest(tokens: readonly Token[]): boolean {
+function measureElements(tokens: readonly Token[]): { deepest: number; elements: number } {
   let depth = 0;
-  let tags = 0;
-  const visit = (list: readonly Token[]): boolean => {
-    for (const token of list) {
-      if (token.nesting >= 0 && token.tag !== '') tags += 1;
-      depth += token.nesting;
-      if (depth > MAX_DEPTH || tags > LIMITS.htmlTagsPerPart) return false;
-      if (token.type === 'inline' && !visit(token.children ?? [])) return false;
-    }
-    return true;
-  };
-  return visit(tokens);
+  let deepest = 0;
+  let elements = 0;
+  // Inline tokens hold one more level of tokens, and that has none.
+  for (const token of tokens.flatMap((block) => [block, ...(block.children ?? [])])) {
+    if (token.nesting >= 0 && token.tag !== '') elements += 1;
+    depth += token.nesting;
+    deepest = Math.max(deepest, depth);
+  }
+  return { deepest, elements };
 }
 
 /** An image becomes a link with its description: seen only by who follows it. Inside a link only the description stays. */

@@ -122,8 +122,8 @@ function overTextLimit(raw: string): number | undefined {
 
 function fitsEvent(raw: string, fence: Fence | undefined): boolean {
   if (estimateBytes(raw) <= MEASURED_BYTES) return true;
-  const { body, formattedBody = '' } = renderMarkdown(fence === undefined ? raw : reopening(fence) + raw);
-  return jsonBytes(body) + jsonBytes(formattedBody) <= MEASURED_BYTES;
+  const { body, formattedBody = '', tooRich = false } = renderMarkdown(fence === undefined ? raw : reopening(fence) + raw);
+  return !tooRich && jsonBytes(body) + jsonBytes(formattedBody) <= MEASURED_BYTES;
 }
 
 /** What a character may cost in the HTML beyond itself: a newline may end a list item and its list, a bar a table cell, a `>` opens a quote. */

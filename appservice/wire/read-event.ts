@@ -246,8 +246,6 @@ function readStripped(value: unknown): StrippedState[] {
   const states: StrippedState[] = [];
   for (const entry of value) {
     if (states.length >= MAX_STRIPPED_STATE) break;
-    const lenient =
-      isJsonObject(entry) && entry['type'] === 'm.room.encryption' ? { ...entry, state_key: '', content: entry['content'] ?? {} } : entry;
     const parsed = Stripped.safeParse(entry);
     if (!parsed.success) continue;
     const { type, state_key: stateKey, content } = parsed.data;

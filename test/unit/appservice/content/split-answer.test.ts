@@ -58,6 +58,12 @@ describe('parts', () => {
     expect(parts.map(({ part }) => part)).toEqual(parts.map((_part, index) => index + 1));
   });
 
+  test('a text of many small elements is split where it can still be formatted', () => {
+    const [first] = splitAnswer('# a\n'.repeat(12_000));
+
+    expect(buildAnswerContent({ ...RUN, part: 1, text: first!.text, live: false })).toHaveProperty('formatted_body');
+  });
+
   test('a short answer is one open part', () => {
     expect(splitAnswer('hi')).toEqual([{ part: 1, raw: 'hi', text: 'hi', closed: false }]);
     expect(splitAnswer('')).toEqual([{ part: 1, raw: '', text: '', closed: false }]);
