@@ -6,11 +6,10 @@
 import type { RunnableConfig } from '@langchain/core/runnables';
 import { type Checkpoint, type CheckpointMetadata, copyCheckpoint } from '@langchain/langgraph-checkpoint';
 import { SqliteSaver } from '@langchain/langgraph-checkpoint-sqlite';
-import type { Database, Statement } from 'better-sqlite3';
+import type { Database } from 'better-sqlite3';
 
 export class PruningSaver extends SqliteSaver {
   readonly #database: Database;
-  #statements: { insert: Statement; pruneWrites: Statement; pruneCheckpoints: Statement } | undefined;
   #commit: ((row: readonly unknown[], prune: readonly [string, string, string] | null) => void) | undefined;
 
   constructor(database: Database) {
@@ -36,7 +35,6 @@ export class PruningSaver extends SqliteSaver {
     const pruneCheckpoints = this.#database.prepare(
       'DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ?',
     );
-    this.#statements = { insert, pruneWrites, pruneCheckpoints };
     this.#commit = this.#database.transaction((row: readonly unknown[], prune: readonly [string, string, string] | null) => {
       next.run();
       insert.run(...row);

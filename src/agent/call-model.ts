@@ -1,0 +1,80 @@
+/**
+ * One model call with our own retries: only before the first token was shown, because a second answer cannot follow half of a first one.
+ * The library's retries wait out an abort and cannot know what was shown.
+ */
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import type { AIMessage, AIMessageChunk, BaseMessage } from '@langchain/core/messages';
+import { OracleError, refusal } from '../errors.ts';
+import { planModelRetry, readModelError } from '../models/read-model-error.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
+import { type Clock, sleep } from '../time.ts';
+import type { AnswerWriter } from './answer-writer.ts';
+import { readModelStream } from './read-model-stream.ts';
+import { hasText, textOf } from './turn-messages.ts';
+
+/** What can be asked: a chat model with or without tools. */
+export interface AskableModel {
+  stream(messages: BaseMessage[], options: { signal: AbortSignal }): Promise<AsyncIterable<AIMessageChunk>>;
+}
+
+export interface ModelCall {
+  readonly model: AskableModel;
+  readonly modelName: string;
+  readonly messages: BaseMessage[];
+  readonly messageId: string;
+  readonly usedCallIds: ReadonlySet<string>;
+  readonly writer: AnswerWriter;
+  readonly signal: AbortSignal;
+  /** Wall clock ms, or null. */
+  readonly deadlineAt: number | null;
+  readonly clock: Clock;
+  readonly chance: () => number;
+  readonly logger: Logger;
+  /** The request leaves now. */
+  readonly onCall: (model: string) => void;
+}
+
+/** @throws OracleError with what the person is told, or the signal's reason. */
+export async function callModel(call: ModelCall): Promise<AIMessage> {
+  const { clock, signal, writer } = call;
+  for (let attempt = 1; ; attempt += 1) {
+    signal.throwIfAborted();
+    writer.startMessage();
+    call.onCall(call.modelName);
+    try {
+      const chunks = await call.model.stream(call.messages, { signal });
+      const message = await readModelStream(chunks, { id: call.messageId, usedCallIds: call.usedCallIds, onText: writer.push });
+      signal.throwIfAborted();
+      if (!hasText(textOf(message)) && (message.tool_calls ?? []).length === 0) throw new OracleError(refusal('EMPTY_ANSWER'));
+      return message;
+    } catch (error) {
+      // What the library throws on an abort says nothing; the reason does.
+      if (signal.aborted) throw signal.reason;
+      const refused = readModelError(error);
+      const remainingMs = call.deadlineAt === null ? Number.POSITIVE_INFINITY : call.deadlineAt - clock.now();
+      const waitMs = writer.partial === '' ? planModelRetry(error, { attempt, remainingMs, chance: call.chance() }) : null;
+      if (waitMs === null) throw new OracleError(refused);
+      call.logger.warn(
+        { code: refused.code, attempt, model: call.modelName, duration_ms: Math.round(waitMs) },
+        'model call failed before its first token; trying again',
+      );
+      await sleep(clock, waitMs, signal);
+    }
+  }
+}
+
+/** Binding tools converts them for the provider each time; a model and the tools live as long as the process, so it is done once. */
+export function createToolBinder(tools: ReadonlyMap<string, RegisteredTool>): (model: BaseChatModel) => AskableModel {
+  const bound = new WeakMap<BaseChatModel, AskableModel>();
+  const definitions = [...tools.values()].map(({ definition, parameters }) => ({
+    type: 'function' as const,
+    function: { name: definition.name, description: definition.description, parameters },
+  }));
+  return (model) => {
+    if (definitions.length === 0 || model.bindTools === undefined) return model as AskableModel;
+    const known = bound.get(model) ?? (model.bindTools(definitions) as AskableModel);
+    bound.set(model, known);
+    return known;
+  };
+}

@@ -1,0 +1,395 @@
+/**
+ * The built-in runner: one turn of model and tools over LangGraph. The graph's state holds only this turn (G16), is written synchronously
+ * before each next step (G5, G6), and the conversation is put in front of it at each model call. The model is streamed here, inside the wrap hook,
+ * not through the graph's stream: text, tool frames and retries then have one order, and a token costs less.
+ * Importing this file loads the agent library (about a second): import it after listening.
+ */
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import { AIMessage, type BaseMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage } from '@langchain/core/messages';
+import { isGraphDrained, REMOVE_ALL_MESSAGES, RunControl } from '@langchain/langgraph';
+import { createAgent, createMiddleware } from 'langchain';
+import { OracleError, type Refusal, refusal } from '../errors.ts';
+import type { RoomId } from '../ids.ts';
+import type { JsonObject } from '../json.ts';
+import { LIMITS } from '../limits.ts';
+import type { Models } from '../models/models.ts';
+import { addUsage, readUsage } from '../models/usage.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { PluginRegistry } from '../plugin-host/plugin-registry.ts';
+import type { Run, Usage } from '../runs/run.ts';
+import { Drain, type RunJob, type Runner, type RunOutcome } from '../runs/runner.ts';
+import type { ToolMarks } from '../runs/tool-marks.ts';
+import { buildRuntimeContext } from '../runtime-context/build-runtime-context.ts';
+import { buildLocalIso, readTimeZone, weekdayOf } from '../runtime-context/local-time.ts';
+import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
+import type { MergedConfig } from '../runtime-context/runtime-context.ts';
+import type { Transcript } from '../sessions/transcript.ts';
+import { createCheckpointFiles } from '../store/checkpoints/checkpoint-files.ts';
+import type { PruningSaver } from '../store/checkpoints/pruning-saver.ts';
+import type { Clock } from '../time.ts';
+import { type AnswerWriter, createAnswerWriter } from './answer-writer.ts';
+import { callModel, createToolBinder } from './call-model.ts';
+import { planWindow } from './plan-window.ts';
+import { buildSystemPrompt } from './prompt.ts';
+import { runTool, type ToolCall } from './run-tool.ts';
+import { buildMessage, buildTurnMessages, readAnswer, textOf } from './turn-messages.ts';
+
+export interface MainRunnerOptions {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly transcript: Pick<Transcript, 'newest'>;
+  readonly marks: ToolMarks;
+  readonly models: Models;
+  readonly registry: PluginRegistry;
+  readonly matrix: MatrixAccess;
+  /** Folder of the checkpoint files. */
+  readonly checkpointFolder: string;
+  readonly oracleName: string;
+  readonly contextMessages: number;
+  readonly contextChars?: number;
+  /** What plugins see as `rtCtx.config`: no secrets of the oracle. */
+  readonly pluginConfig?: MergedConfig;
+  /** Name of a room or of a speaker (principal id) when it is known at once; nothing is fetched during a turn. */
+  readonly names?: { room(room: RoomId): string | null; speaker(principal: string): string | null };
+  /** 0…1, spreads retries. */
+  readonly chance?: () => number;
+  /** How long a step may go on after a drain was asked for. */
+  readonly drainGraceMs?: number;
+  readonly maxOpenCheckpoints?: number;
+}
+export interface MainRunner extends Runner {
+  close(): void;
+}
+
+const DEFAULT_CONTEXT_CHARS = 100_000;
+const DEFAULT_DRAIN_GRACE_MS = 5_000;
+/** Every hook and step counts; our own budget of calls ends a loop long before. */
+const RECURSION_LIMIT = 1_000;
+const IDENTICAL_ERRORS = 3;
+const TOOLS_CLOSED = 'No further tools can be used in this turn: answer now with what you know, and say what is missing.';
+
+/** What we use of the compiled graph. */
+interface TurnGraph {
+  getState(config: unknown): Promise<{ values: { messages?: BaseMessage[] }; next: readonly string[] }>;
+  invoke(input: unknown, config: unknown): Promise<{ messages: BaseMessage[] }>;
+}
+
+/** One execution of a turn: what the hooks of the graph share. */
+interface Turn {
+  readonly job: RunJob;
+  readonly run: Run;
+  readonly writer: AnswerWriter;
+  readonly stop: AbortController;
+  readonly window: readonly BaseMessage[];
+  readonly system: SystemMessage;
+  readonly model: BaseChatModel;
+  readonly modelName: string;
+  readonly logger: Logger;
+  /** The turn so far: prompts, answers, results. Kept beside the graph, so that a stopped turn can be told without reading it back. */
+  messages: BaseMessage[];
+  modelCalls: number;
+  toolCalls: number;
+  readonly errors: Map<string, number>;
+  toolsClosed: boolean;
+  usage: Usage | undefined;
+  answeredBy: string | undefined;
+  consumed: Promise<void> | undefined;
+  over: boolean;
+}
+
+export function createMainRunner(options: MainRunnerOptions): MainRunner {
+  const { clock, logger, transcript, marks, models, registry, matrix, oracleName, contextMessages } = options;
+  const contextChars = options.contextChars ?? DEFAULT_CONTEXT_CHARS;
+  const chance = options.chance ?? (() => 0.5);
+  const files = createCheckpointFiles({
+    folder: options.checkpointFolder,
+    logger,
+    ...(options.maxOpenCheckpoints === undefined ? {} : { maxOpen: options.maxOpenCheckpoints }),
+  });
+  const bindTools = createToolBinder(registry.tools);
+  const manifests = registry.plugins.map(({ manifest }) => manifest);
+
+  const nameOf = (speaker: string): string =>
+    options.names?.speaker(speaker) ?? (speaker.startsWith('matrix:u/') ? `@${speaker.slice('matrix:u/'.length)}` : speaker);
+
+  function startTurn(job: RunJob): Turn {
+    const { run } = job;
+    const entries = transcript.newest(run.sessionId, { limit: contextMessages, withoutRun: run.id });
+    const promptChars = run.prompts.reduce((sum, prompt) => sum + prompt.text.length, 0);
+    const rules = {
+      maxChars: Math.max(0, contextChars - promptChars),
+      onlyDetailsOf: run.direct ? null : run.principalId,
+      nameOf: run.direct ? null : nameOf,
+    };
+    const zone = readTimeZone(run.hints.timezone);
+    const now = clock.now();
+    const system = buildSystemPrompt({
+      oracleName,
+      room: { kind: run.direct ? 'direct' : 'group', name: options.names?.room(run.roomId) ?? null },
+      user: options.names?.speaker(run.principalId) ?? run.matrixUserId,
+      plugins: manifests,
+      localTime: buildLocalIso(now, zone ?? 'UTC'),
+      weekday: weekdayOf(now, zone ?? 'UTC'),
+      timeZone: zone,
+    });
+    const asked = run.hints.model;
+    const isSelectable = asked !== undefined && models.listModels().some(({ id }) => id === asked);
+    return {
+      job,
+      run,
+      writer: createAnswerWriter(job.output, job.shownText),
+      stop: new AbortController(),
+      window: planWindow(entries, rules).map(buildMessage),
+      system: new SystemMessage(system),
+      model: isSelectable ? models.get('main', { model: asked }) : models.get('main'),
+      modelName: isSelectable ? asked : models.nameOf('main'),
+      logger: logger.child({ run_id: run.id, session_id: run.sessionId }),
+      messages: [],
+      modelCalls: 0,
+      toolCalls: 0,
+      errors: new Map(),
+      toolsClosed: false,
+      usage: undefined,
+      answeredBy: undefined,
+      consumed: undefined,
+      over: false,
+    };
+  }
+
+  /** The step that holds the prompts is on disk when the first model call begins: synchronous durability writes it before. */
+  function consumePrompts(turn: Turn): void {
+    if (turn.consumed !== undefined) return;
+    turn.consumed = turn.job.output.promptsConsumed();
+    turn.consumed.catch((error: unknown) => turn.stop.abort(error));
+  }
+
+  async function answer(turn: Turn, messages: BaseMessage[]): Promise<AIMessage> {
+    turn.messages = messages;
+    turn.modelCalls += 1;
+    if (turn.modelCalls > LIMITS.modelCallsPerRun)
+      throw new OracleError(refusal('MODEL_ERROR', { message: 'The language model came to no end. Please ask in smaller steps.' }));
+    consumePrompts(turn);
+    const hint = turn.toolsClosed ? [new SystemMessage(TOOLS_CLOSED)] : [];
+    const message = await callModel({
+      model: turn.toolsClosed ? (turn.model as never) : bindTools(turn.model),
+      modelName: turn.modelName,
+      messages: [turn.system, ...turn.window, ...messages, ...hint],
+      messageId: `${turn.run.id}.${turn.run.attempt}.${turn.modelCalls}`,
+      usedCallIds: new Set(messages.filter(AIMessage.isInstance).flatMap((ai) => (ai.tool_calls ?? []).map((call) => call.id ?? ''))),
+      writer: turn.writer,
+      signal: turn.stop.signal,
+      deadlineAt: turn.run.deadlineAt,
+      clock,
+      chance,
+      logger: turn.logger,
+      onCall: (model) => turn.job.output.modelCalled(model),
+    });
+    turn.usage = addUsage(turn.usage, readUsage(message.usage_metadata));
+    const by: unknown = message.response_metadata['model_name'];
+    turn.answeredBy = typeof by === 'string' ? by : turn.modelName;
+    turn.messages = [...messages, message];
+    await turn.consumed;
+    return message;
+  }
+
+  async function useTool(turn: Turn, call: ToolCall): Promise<ToolMessage> {
+    turn.toolCalls += 1;
+    if (turn.toolCalls > LIMITS.toolCallsPerRun) turn.toolsClosed = true;
+    const message = turn.toolsClosed
+      ? new ToolMessage({ tool_call_id: call.id, name: call.name, status: 'error', content: TOOLS_CLOSED })
+      : await runTool(call, {
+          run: turn.run,
+          tools: registry.tools,
+          marks,
+          clock,
+          logger: turn.logger,
+          signal: turn.stop.signal,
+          sendFrame: (data) => {
+            if (!turn.over) turn.job.output.toolCall(data);
+          },
+          buildContext: (asked, tool, signal, isOver) =>
+            buildRuntimeContext({
+              run: turn.run,
+              now: () => clock.now(),
+              models,
+              matrix,
+              config: options.pluginConfig ?? {},
+              plugins: registry.names,
+              logger: turn.logger,
+              readMessages: () => [...turn.window, ...turn.messages],
+              sendToolCall: (data) => turn.job.output.toolCall(data),
+              signal,
+              isOver: () => turn.over || isOver(),
+              plugin: tool.plugin,
+              call: {
+                id: asked.id,
+                tool: asked.name,
+                mayWriteExternally: tool.definition.effect === 'write' && tool.definition.reach === 'external',
+              },
+            }),
+        });
+    turn.messages = [...turn.messages, message];
+    noteRepetition(turn, call, message);
+    return message;
+  }
+
+  /** The compiled graph itself: `ReactAgent.invoke` would load the checkpoint once more for hooks that keep state, which ours do not. */
+  const buildGraph = (turn: Turn, saver: PruningSaver): TurnGraph => {
+    const agent = createAgent({
+      model: turn.model,
+      tools: [],
+      checkpointer: saver,
+      middleware: [
+        createMiddleware({
+          name: 'turn',
+          wrapModelCall: (request) => answer(turn, request.messages),
+          wrapToolCall: ({ toolCall }) => useTool(turn, { id: toolCall.id ?? '', name: toolCall.name, args: toolCall.args as JsonObject }),
+        }),
+      ],
+    });
+    return agent.graph as unknown as TurnGraph;
+  };
+
+  async function runTurn(turn: Turn, saver: PruningSaver): Promise<RunOutcome> {
+    const { run } = turn;
+    const graph = buildGraph(turn, saver);
+    const config = { configurable: { thread_id: run.sessionId } };
+    const earlier = run.attempt > 1 ? await readEarlier(graph, config, turn) : null;
+    turn.messages = earlier?.messages ?? [];
+    turn.modelCalls = turn.messages.filter(AIMessage.isInstance).length;
+    turn.toolCalls = turn.messages.filter(ToolMessage.isInstance).length;
+    turn.writer.repair(readAnswer(turn.messages));
+    if (earlier?.isFinished === true) {
+      consumePrompts(turn);
+      await turn.consumed;
+      return complete(turn, earlier.messages);
+    }
+    const control = new RunControl();
+    const drain = (): void => control.requestDrain();
+    turn.job.signal.addEventListener('abort', drain);
+    if (turn.job.signal.aborted) drain();
+    try {
+      const input = earlier === null ? { messages: buildInput(run, nameOf) } : null;
+      const state = await graph.invoke(input, {
+        ...config,
+        durability: 'sync',
+        recursionLimit: RECURSION_LIMIT,
+        signal: turn.stop.signal,
+        control,
+      });
+      return complete(turn, state.messages);
+    } finally {
+      turn.job.signal.removeEventListener('abort', drain);
+    }
+  }
+
+  return {
+    name: 'main',
+    async execute(job) {
+      const turn = startTurn(job);
+      const detach = followSignal(turn, { clock, graceMs: options.drainGraceMs ?? DEFAULT_DRAIN_GRACE_MS });
+      try {
+        return await files.use(job.run.owner, (saver) => runTurn(turn, saver));
+      } catch (error) {
+        return readFailure(turn, error);
+      } finally {
+        turn.over = true;
+        detach();
+      }
+    },
+    close: () => files.close(),
+  };
+}
+
+/** A cancel stops everything now; a drain lets the step come to its end, for a while. */
+function followSignal(turn: Turn, { clock, graceMs }: { clock: Clock; graceMs: number }): () => void {
+  const { signal } = turn.job;
+  let timer: { cancel(): void } | undefined;
+  const onAbort = (): void => {
+    if (signal.reason instanceof Drain) timer = clock.after(graceMs, () => turn.stop.abort(signal.reason));
+    else turn.stop.abort(signal.reason);
+  };
+  if (signal.aborted) onAbort();
+  else signal.addEventListener('abort', onAbort, { once: true });
+  return () => {
+    signal.removeEventListener('abort', onAbort);
+    timer?.cancel();
+  };
+}
+
+/** Prompts as messages whose ids are the prompts' own: a repeated input replaces itself, and a checkpoint tells whose turn it holds. */
+function buildInput(run: Run, nameOf: (speaker: string) => string): BaseMessage[] {
+  const prefix = run.direct ? '' : `${nameOf(run.principalId)}: `;
+  return [
+    new RemoveMessage({ id: REMOVE_ALL_MESSAGES }),
+    ...run.prompts.map(({ id, text }) => new HumanMessage({ id, content: `${prefix}${text}` })),
+  ];
+}
+
+/** What an earlier attempt left in the checkpoint; null when it holds another turn, nothing, or cannot be read. */
+async function readEarlier(
+  graph: TurnGraph,
+  config: unknown,
+  turn: Turn,
+): Promise<{ messages: BaseMessage[]; isFinished: boolean } | null> {
+  try {
+    const { values, next } = await graph.getState(config);
+    const messages = values.messages ?? [];
+    const prompts = messages.filter(HumanMessage.isInstance).map(({ id }) => id);
+    const isOurs = prompts.length === turn.run.prompts.length && turn.run.prompts.every(({ id }, at) => prompts[at] === id);
+    return isOurs ? { messages, isFinished: next.length === 0 && messages.length > prompts.length } : null;
+  } catch (error) {
+    turn.logger.warn(
+      { reason: error instanceof Error ? error.name : 'thrown value' },
+      'the checkpoint of this run cannot be read; the turn starts again',
+    );
+    return null;
+  }
+}
+
+function complete(turn: Turn, messages: readonly BaseMessage[]): RunOutcome {
+  const text = readAnswer(messages);
+  turn.writer.repair(text);
+  return { kind: 'completed', text, messages: buildTurnMessages(messages), ...cost(turn) };
+}
+
+const cost = (turn: Turn): { usage?: Usage; model?: string } => ({
+  ...(turn.usage === undefined ? {} : { usage: turn.usage }),
+  ...(turn.answeredBy === undefined ? {} : { model: turn.answeredBy }),
+});
+
+/** A turn that did not come to its end: stopped by somebody, put off by a shutdown, or failed. A bug is thrown on. */
+function readFailure(turn: Turn, error: unknown): RunOutcome {
+  const { signal } = turn.job;
+  const isDrain = signal.aborted && signal.reason instanceof Drain;
+  if (isGraphDrained(error) || (isDrain && turn.stop.signal.aborted)) return { kind: 'suspended' };
+  const reason = turn.stop.signal.aborted ? turn.stop.signal.reason : error;
+  const refused = findRefusal(reason);
+  if (refused === null) throw reason;
+  const partial = turn.writer.partial;
+  const isStored = turn.messages.filter(AIMessage.isInstance).some((message) => textOf(message) === partial);
+  const messages = partial === '' || isStored ? turn.messages : [...turn.messages, new AIMessage(partial)];
+  return { kind: 'failed', refusal: refused, messages: buildTurnMessages(messages), ...cost(turn) };
+}
+
+const MAX_CAUSES = 8;
+/** The library wraps what hooks throw; a saver's error means that the memory cannot be written. */
+function findRefusal(error: unknown): Refusal | null {
+  let current: unknown = error;
+  for (let depth = 0; depth < MAX_CAUSES && current instanceof Error; depth += 1) {
+    if (current instanceof OracleError) return current.refusal;
+    if ('code' in current && typeof current.code === 'string' && current.code.startsWith('SQLITE_'))
+      return refusal('CHECKPOINT_UNAVAILABLE', { cause: current });
+    current = current.cause;
+  }
+  return null;
+}
+
+/** A model that makes the same mistake again and again gets no further tools: it then answers, instead of spending the whole budget. */
+function noteRepetition(turn: Turn, call: ToolCall, message: ToolMessage): void {
+  if (message.status !== 'error') return;
+  const key = JSON.stringify([call.name, call.args, textOf(message)]);
+  const times = (turn.errors.get(key) ?? 0) + 1;
+  turn.errors.set(key, times);
+  if (times >= IDENTICAL_ERRORS) turn.toolsClosed = true;
+}

@@ -1,0 +1,186 @@
+/**
+ * The one place where a tool's handler is called. Everything between the model's wish and the effect happens here, in this order: is there such a tool,
+ * do the arguments fit, may this run do it (G8), was it done before (G6), then the handler with a deadline and a signal.
+ * Whatever goes wrong becomes a message that the model can read; only a cancel leaves as a throw.
+ */
+import { ToolMessage } from '@langchain/core/messages';
+import type { z } from 'zod';
+import { ERRORS, OracleError } from '../errors.ts';
+import { canonicalJson, type JsonObject, sha256Base64Url } from '../json.ts';
+import { LIMITS } from '../limits.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
+import type { FrameData, Run } from '../runs/run.ts';
+import type { ToolCallKey, ToolMarks } from '../runs/tool-marks.ts';
+import type { RuntimeContext } from '../runtime-context/runtime-context.ts';
+import type { Clock } from '../time.ts';
+import { BAD_ARGUMENTS } from './read-model-stream.ts';
+
+export interface ToolCall {
+  readonly id: string;
+  readonly name: string;
+  readonly args: JsonObject;
+}
+export interface ToolRunOptions {
+  readonly run: Run;
+  readonly tools: ReadonlyMap<string, RegisteredTool>;
+  readonly marks: ToolMarks;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Cancels the run. */
+  readonly signal: AbortSignal;
+  readonly sendFrame: (data: FrameData['tool_call']) => void;
+  readonly buildContext: (call: ToolCall, tool: RegisteredTool, signal: AbortSignal, isOver: () => boolean) => RuntimeContext;
+}
+
+interface ToolResult {
+  readonly status: 'success' | 'error';
+  readonly text: string;
+}
+const failed = (text: string): ToolResult => ({ status: 'error', text });
+
+export const UNKNOWN_OUTCOME =
+  'This call was started before and was interrupted. Its outcome is unknown, so it was not run again. Tell the user that it may or may not have happened.';
+
+export async function runTool(call: ToolCall, options: ToolRunOptions): Promise<ToolMessage> {
+  const tool = options.tools.get(call.name);
+  const result =
+    tool === undefined
+      ? failed(`There is no tool named ${JSON.stringify(call.name.slice(0, 80))}.`)
+      : await runKnownTool(call, tool, options);
+  return new ToolMessage({ tool_call_id: call.id, name: call.name, content: result.text, status: result.status });
+}
+
+async function runKnownTool(call: ToolCall, tool: RegisteredTool, options: ToolRunOptions): Promise<ToolResult> {
+  const args = readToolArguments(tool.definition.schema, call.args);
+  if (!args.ok) return failed(args.why);
+  const refused = decideAuthority(tool, options.run);
+  if (refused !== null) return failed(refused);
+  options.signal.throwIfAborted();
+  const key: ToolCallKey = { runId: options.run.id, toolCallId: call.id, tool: call.name, argsHash: hashArguments(call.args) };
+  const isWrite = tool.definition.effect === 'write';
+  if (isWrite) {
+    const decision = await options.marks.begin(key, options.run.attempt);
+    if (decision.kind === 'stored') return readStoredResult(decision.result);
+    if (decision.kind === 'unknown_outcome') return failed(UNKNOWN_OUTCOME);
+  }
+  options.sendFrame({ id: call.id, name: call.name, status: 'isRunning', args: buildFrameArguments(call.args) });
+  const result = await callHandler(call, tool, args.value, {
+    ...options,
+    finish: (done) => (isWrite ? options.marks.finish(key, JSON.stringify({ v: 1, ...done })) : undefined),
+  });
+  options.sendFrame({
+    id: call.id,
+    name: call.name,
+    status: result.status === 'error' ? 'error' : 'done',
+    output: cut(result.text, MAX_FRAME_OUTPUT_CHARS),
+  });
+  return result;
+}
+
+/** Why this run may not call the tool, as a sentence for the model; null when it may. */
+export function decideAuthority(tool: Pick<RegisteredTool, 'definition'>, run: Pick<Run, 'tier' | 'direct'>): string | null {
+  if (tool.definition.reach !== 'external') return null;
+  if (run.tier === 'signed' && run.direct) return null;
+  return `${ERRORS.TIER_TOO_LOW.message} Tell the user so; it was not done.`;
+}
+
+export function readToolArguments(
+  schema: z.ZodObject,
+  args: JsonObject,
+): { ok: true; value: Record<string, unknown> } | { ok: false; why: string } {
+  const unreadable = args[BAD_ARGUMENTS];
+  if (typeof unreadable === 'string') return { ok: false, why: `Not run: ${unreadable}.` };
+  const parsed = schema.safeParse(args);
+  if (parsed.success) return { ok: true, value: parsed.data };
+  const issues = parsed.error.issues.slice(0, 5).map((issue) => `${issue.path.join('.') || 'arguments'}: ${issue.message}`);
+  return { ok: false, why: cut(`Not run: the arguments do not fit. ${issues.join('; ')}`, MAX_ERROR_CHARS) };
+}
+
+/** Floats have no canonical Matrix JSON; within one program any stable order serves. */
+export function hashArguments(args: JsonObject): string {
+  const canonical = canonicalJson(args);
+  return sha256Base64Url(canonical.ok ? canonical.value : JSON.stringify(args, (_key, value: unknown) => sortKeys(value)));
+}
+const sortKeys = (value: unknown): unknown =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
+    : value;
+
+const MAX_ERROR_CHARS = 1_000;
+const MAX_FRAME_OUTPUT_CHARS = 2_000;
+const MAX_FRAME_ARGS_CHARS = 2_000;
+
+interface HandlerOptions extends ToolRunOptions {
+  /** Writes down what came out, also when nobody waits any more. */
+  readonly finish: (result: ToolResult) => Promise<void> | undefined;
+}
+
+async function callHandler(
+  call: ToolCall,
+  tool: RegisteredTool,
+  args: Record<string, unknown>,
+  options: HandlerOptions,
+): Promise<ToolResult> {
+  const { signal, clock, logger } = options;
+  signal.throwIfAborted();
+  let over = false;
+  const own = new AbortController();
+  const both = AbortSignal.any([signal, own.signal]);
+  const context = options.buildContext(call, tool, both, () => over);
+  const work = (async (): Promise<ToolResult> => {
+    let result: ToolResult;
+    try {
+      result = { status: 'success', text: buildResultText(await tool.definition.handler(args, context)) };
+    } catch (error) {
+      // An effect that was cut short by a cancel is left as "started": nobody knows whether it happened.
+      if (both.aborted) throw error;
+      result = failed(cut(`The tool failed: ${readToolError(error)}`, MAX_ERROR_CHARS));
+      logger.warn({ tool: call.name, plugin: tool.plugin, reason: error instanceof Error ? error.name : 'thrown value' }, 'a tool failed');
+    }
+    await options.finish(result);
+    return result;
+  })();
+  const stop = Promise.withResolvers<ToolResult>();
+  const onAbort = (): void => stop.reject(signal.reason);
+  signal.addEventListener('abort', onAbort, { once: true });
+  const timer = clock.after(LIMITS.toolTimeoutMs, () => {
+    own.abort(new Error('tool timeout'));
+    const unknown = tool.definition.effect === 'write' ? ' Its outcome is unknown; do not repeat it, tell the user.' : '';
+    stop.resolve(failed(`The tool did not finish within ${LIMITS.toolTimeoutMs / 1_000} s.${unknown}`));
+  });
+  // Whoever loses the race goes on alone; its failure is nobody's any more.
+  work.catch(() => undefined);
+  stop.promise.catch(() => undefined);
+  try {
+    return await Promise.race([work, stop.promise]);
+  } finally {
+    over = true;
+    timer.cancel();
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+function buildResultText(value: unknown): string {
+  const text = typeof value === 'string' ? value : value === undefined ? 'Done.' : (JSON.stringify(value) ?? String(value));
+  return cut(text.toWellFormed(), LIMITS.toolResultChars);
+}
+
+const readToolError = (error: unknown): string =>
+  error instanceof OracleError ? error.refusal.message : error instanceof Error ? error.message : 'unknown error';
+
+const cut = (text: string, maxChars: number): string =>
+  text.length <= maxChars ? text : `${text.slice(0, maxChars - 40).toWellFormed()}… [cut; ${text.length} characters]`;
+
+function readStoredResult(stored: string): ToolResult {
+  const value = JSON.parse(stored) as { status?: unknown; text?: unknown };
+  return { status: value.status === 'error' ? 'error' : 'success', text: typeof value.text === 'string' ? value.text : '' };
+}
+
+const SECRET_NAME = /token|secret|passw|authori[sz]ation|api[-_]?key|mnemonic|private|credential/iu;
+
+/** Arguments as viewers may see them: bounded, and without values whose names say that they are secret (G12). */
+export function buildFrameArguments(args: JsonObject): unknown {
+  const text = JSON.stringify(args, (key, value: unknown) => (SECRET_NAME.test(key) ? '[secret]' : value));
+  return text.length <= MAX_FRAME_ARGS_CHARS ? JSON.parse(text) : cut(text, MAX_FRAME_ARGS_CHARS);
+}

@@ -1,0 +1,35 @@
+/** The user's wall time as text, without a time zone library: the platform knows the zones, it only has to be asked in parts. */
+
+/** A zone that the platform knows, or null. A name from outside is hostile text until this has looked at it. */
+export function readTimeZone(name: string | undefined): string | null {
+  if (name === undefined || name.length > 64) return null;
+  try {
+    return new Intl.DateTimeFormat('en-GB', { timeZone: name }).resolvedOptions().timeZone;
+  } catch {
+    return null;
+  }
+}
+
+/** ISO 8601 with offset, for example `2026-11-30T12:00:00+01:00`. */
+export function buildLocalIso(wallMs: number, timeZone: string): string {
+  const parts: Record<string, string> = {};
+  const format = new Intl.DateTimeFormat('en-GB', {
+    timeZone,
+    hourCycle: 'h23',
+    year: 'numeric',
+    month: '2-digit',
+    day: '2-digit',
+    hour: '2-digit',
+    minute: '2-digit',
+    second: '2-digit',
+    timeZoneName: 'longOffset',
+  });
+  for (const { type, value } of format.formatToParts(wallMs)) parts[type] = value;
+  const offset = parts['timeZoneName']?.replace('GMT', '') ?? '';
+  const { year, month, day, hour, minute, second } = parts;
+  return `${year}-${month}-${day}T${hour}:${minute}:${second}${offset === '' ? '+00:00' : offset.slice(0, 6)}`;
+}
+
+/** `Monday` … `Sunday`: models count days of the week badly. */
+export const weekdayOf = (wallMs: number, timeZone: string): string =>
+  new Intl.DateTimeFormat('en-GB', { timeZone, weekday: 'long' }).format(wallMs);

@@ -1,0 +1,106 @@
+/**
+ * `rtCtx.matrix`: three scoped methods, no client. The oracle may hold more power in a room than the user does, so a turn may only do what this
+ * user could do there (no confused deputy, DESIGN §5), and only in the run's own room. The txn id names run, call and count:
+ * a call that is repeated after a crash is the same event (G4, G6).
+ */
+import { z } from 'zod';
+import { OracleError, refusal } from '../errors.ts';
+import { noticeTxnId, type OutboxTxnId, parseEventId, type RunId } from '../ids.ts';
+import { canonicalJson, isJsonObject, type JsonObject, sha256Base64Url } from '../json.ts';
+import type { Run } from '../runs/run.ts';
+import type { MatrixAccess } from './matrix-access.ts';
+import type { RuntimeContext } from './runtime-context.ts';
+
+/** Leaves room for what the transport adds below the 64 KiB that homeservers accept for an event. */
+const MAX_CONTENT_BYTES = 48 * 1024;
+const MAX_TOPIC_CHARS = 10_000;
+const MAX_POSTS_PER_CALL = 20;
+
+const message = z.looseObject({ msgtype: z.string().min(1).max(64), body: z.string() });
+const topic = z.looseObject({ topic: z.string().max(MAX_TOPIC_CHARS) });
+/** What a tool may send besides plain messages; state events name their only possible key. */
+const ALLOWED: Readonly<Record<string, { readonly isState: boolean; readonly content: z.ZodType }>> = {
+  'm.room.message': { isState: false, content: message },
+  'm.room.topic': { isState: true, content: topic },
+};
+const envelope = z.strictObject({ type: z.string(), state_key: z.literal('').optional(), content: z.unknown() });
+
+export interface RoomEvent {
+  readonly type: string;
+  readonly isState: boolean;
+  readonly content: JsonObject;
+}
+
+const badContent = (why: string): OracleError =>
+  new OracleError(refusal('BAD_REQUEST', { message: `This cannot be posted to a room: ${why}.` }));
+
+/** Message content, or an envelope `{ type, state_key?, content }`, as an event that may be sent. Throws `BAD_REQUEST` with the reason. */
+export function readRoomEvent(content: unknown): RoomEvent {
+  if (!isJsonObject(content)) throw badContent('it is not an object');
+  const isEnvelope = typeof content['type'] === 'string' && Object.hasOwn(content, 'content');
+  const parsed = isEnvelope ? envelope.safeParse(content) : null;
+  if (parsed !== null && !parsed.success) throw badContent('only type, state_key and content are known, and state_key must be empty');
+  const type = parsed?.data.type ?? 'm.room.message';
+  const allowed = Object.hasOwn(ALLOWED, type) ? ALLOWED[type] : undefined;
+  if (allowed === undefined) throw badContent(`events of type ${type.slice(0, 80)} are not allowed`);
+  if (allowed.isState !== (parsed?.data.state_key !== undefined))
+    throw badContent(allowed.isState ? 'state_key is missing' : 'it is no state event');
+  const inner = parsed === null ? content : parsed.data.content;
+  if (!isJsonObject(inner) || !allowed.content.safeParse(inner).success) throw badContent(`the content does not fit ${type}`);
+  const canonical = canonicalJson(inner);
+  if (!canonical.ok) throw badContent('it holds floats or is nested too deeply');
+  if (Buffer.byteLength(canonical.value) > MAX_CONTENT_BYTES) throw badContent('it is too large');
+  if (Object.keys(inner).some((key) => key.startsWith('ixo.oracle.') || key === 'm.relates_to'))
+    throw badContent('it uses a key of the oracle itself');
+  return { type, isState: allowed.isState, content: inner };
+}
+
+/** A provider chooses the call id: hashed unless it is short and plain. */
+export const toolTxnId = (run: RunId, toolCallId: string, count: number): OutboxTxnId =>
+  noticeTxnId('tool', `${run}.${/^[\w-]{1,64}$/u.test(toolCallId) ? toolCallId : sha256Base64Url(toolCallId)}.${count}`);
+
+export interface MatrixGroupOptions {
+  readonly run: Run;
+  readonly access: MatrixAccess;
+  readonly signal: AbortSignal;
+  /** Absent outside a tool call. */
+  readonly call?: { readonly id: string; readonly mayWriteExternally: boolean };
+}
+
+export function buildMatrixGroup({ run, access, signal, call }: MatrixGroupOptions): RuntimeContext['matrix'] {
+  let posts = 0;
+  const requireOwnRoom = (roomId: string): void => {
+    if (roomId !== run.roomId) throw new OracleError(refusal('NOT_ALLOWED', { message: 'A turn may only use the room it runs in.' }));
+  };
+  return {
+    async postToRoom(roomId, content) {
+      requireOwnRoom(roomId);
+      if (call === undefined || !call.mayWriteExternally) {
+        throw new OracleError(
+          refusal('NOT_ALLOWED', { message: "Only a tool with effect 'write' and reach 'external' may post to a room." }),
+        );
+      }
+      if (run.tier !== 'signed' || !run.direct) throw new OracleError(refusal('TIER_TOO_LOW'));
+      const event = readRoomEvent(content);
+      if (!(await access.mayUserSend(run.matrixUserId, run.roomId, { type: event.type, isState: event.isState }))) {
+        throw new OracleError(refusal('NOT_ALLOWED', { message: 'Your own power level in this room does not allow this.' }));
+      }
+      posts += 1;
+      if (posts > MAX_POSTS_PER_CALL)
+        throw new OracleError(refusal('NOT_ALLOWED', { message: 'One tool call may not post so many events.' }));
+      const txnId = toolTxnId(run.id, call.id, posts);
+      const state = event.isState ? { stateKey: '' } : {};
+      return access.send({ roomId: run.roomId, runId: run.id, txnId, eventType: event.type, content: event.content, ...state }, signal);
+    },
+    async getRoomState(roomId) {
+      requireOwnRoom(roomId);
+      return { roomId, events: await access.roomState(run.roomId) };
+    },
+    async getEventById(roomId, eventId) {
+      requireOwnRoom(roomId);
+      const parsed = parseEventId(eventId);
+      if (!parsed.ok) throw new OracleError(refusal('BAD_REQUEST', { message: 'This is no event id.' }));
+      return access.event(run.roomId, parsed.value);
+    },
+  };
+}

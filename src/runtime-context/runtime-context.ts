@@ -1,0 +1,137 @@
+/**
+ * What a plugin's code sees on every turn: the shape of the mission's seed, names exactly, so that plugins written for this family fit.
+ * Built fresh per turn and tool call, over values that were verified before (never over anything the model said); useless afterwards.
+ * A part that is not built yet throws `NotAvailableError`, which names it, instead of pretending.
+ */
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import type { BaseMessage } from '@langchain/core/messages';
+import type { ChatOpenAIFields } from '@langchain/openai';
+import type { ModelRole } from '../models/models.ts';
+
+export type { ModelRole };
+
+/** Merged and validated configuration; a plugin reads its own part with its own schema. */
+export type MergedConfig = Readonly<Record<string, unknown>>;
+
+export interface UcanDelegation {
+  /** The delegation as it was sent; '' when there is none. */
+  readonly raw: string;
+}
+export type UserContextData = Readonly<Record<string, unknown>>;
+/** Graph state as a plugin may read it. */
+export interface ReadonlyState {
+  readonly messages: readonly BaseMessage[];
+  readonly loadedPlugins: readonly string[];
+  readonly userContext: UserContextData;
+}
+export type SecretIndex = readonly Readonly<Record<string, unknown>>[];
+export interface MatrixEvent {
+  readonly [key: string]: unknown;
+}
+export interface RoomStateSnapshot {
+  readonly roomId: string;
+  readonly events: readonly {
+    readonly type: string;
+    readonly stateKey: string;
+    readonly sender: string;
+    readonly content: Readonly<Record<string, unknown>>;
+  }[];
+}
+/** Payloads of events; checked when they are emitted. */
+export type ToolCallEventPayload = Record<string, unknown>;
+export type ActionCallEventPayload = Record<string, unknown>;
+export type RenderComponentEventPayload = Record<string, unknown>;
+export type ReasoningEventPayload = Record<string, unknown>;
+export type BrowserToolCallEventPayload = Record<string, unknown>;
+export type RouterEventPayload = Record<string, unknown>;
+export type MessageCacheInvalidationPayload = Record<string, unknown>;
+
+/** Accessors of state that other plugins share; plugins extend it by declaration merging. */
+// biome-ignore lint/suspicious/noEmptyInterface: declaration merging needs an interface
+export interface SharedAccessors {}
+
+/** What plugins log with: a constant message and a few facts. */
+export interface PluginLogger {
+  debug(message: string, facts?: Readonly<Record<string, string | number | boolean>>): void;
+  info(message: string, facts?: Readonly<Record<string, string | number | boolean>>): void;
+  warn(message: string, facts?: Readonly<Record<string, string | number | boolean>>): void;
+  error(message: string, facts?: Readonly<Record<string, string | number | boolean>>): void;
+}
+
+export interface RuntimeContext<TConfig = MergedConfig> {
+  readonly user: {
+    /** A DID; for users who sign nothing `matrix:u/name:server`. */
+    readonly did: string;
+    readonly matrixUserId: string;
+    readonly ucanDelegation: UcanDelegation;
+    /** IANA name; absent when the user gave none. */
+    readonly timezone?: string;
+    /** ISO 8601 with offset, in `timezone` or else UTC. */
+    readonly currentTime?: string;
+  };
+  readonly session: {
+    readonly id: string;
+    readonly client: 'portal' | 'matrix' | 'slack';
+    readonly wsId?: string;
+    readonly requestId: string;
+    readonly roomId?: string;
+  };
+  readonly history: {
+    /** What the model was shown of the conversation, then this turn. */
+    readonly messages: readonly BaseMessage[];
+    readonly recent: (n: number) => BaseMessage[];
+    readonly userContext: UserContextData;
+    readonly state: ReadonlyState;
+  };
+  readonly config: TConfig;
+  readonly availablePlugins: ReadonlySet<string>;
+  readonly loadedPlugins: ReadonlySet<string>;
+  readonly secrets: {
+    readonly getIndex: () => Promise<SecretIndex>;
+    readonly getValues: (keys: string[]) => Promise<Record<string, string>>;
+  };
+  readonly blobStore: {
+    readonly put: (params: { userDid: string; name: string; value: string; ttlSeconds?: number }) => Promise<string>;
+    readonly get: (params: { userDid: string; blobId: string }) => Promise<{ name: string; value: string } | null>;
+    readonly isValidBlobId: (value: unknown) => value is string;
+  };
+  readonly matrix: {
+    /**
+     * Sends into the run's own room and returns the event id: message content, or `{ type, state_key?, content }` of an allowed type.
+     * Refused unless the tool declares `effect: 'write'` and `reach: 'external'`, and the user's own power level allows the event.
+     */
+    readonly postToRoom: (roomId: string, content: unknown) => Promise<string>;
+    readonly getRoomState: (roomId: string) => Promise<RoomStateSnapshot>;
+    readonly getEventById: (roomId: string, eventId: string) => Promise<MatrixEvent>;
+  };
+  readonly ucan: {
+    readonly requireCapability: (resource: string, action: string) => void;
+    readonly hasCapability: (resource: string, action: string) => boolean;
+    readonly mintInvocation: (target: { did: string; capability: string }, opts?: { skipCache?: boolean }) => Promise<string>;
+    readonly resolveServiceDid: (serviceUrl: string) => Promise<string | null>;
+    readonly hasSigningKey: () => boolean;
+    readonly createInvocationFromDelegation: (
+      delegationCar: string,
+      serviceUrl: string,
+      capability: { can: string; with: string },
+      options?: { maxTtlSeconds?: number },
+    ) => Promise<{ invocation: string } | { error: string }>;
+  };
+  readonly llm: {
+    readonly get: (role: ModelRole, params?: ChatOpenAIFields) => BaseChatModel;
+  };
+  readonly emit: {
+    readonly toolCall: (payload: ToolCallEventPayload) => void;
+    readonly actionCall: (payload: ActionCallEventPayload) => void;
+    readonly renderComponent: (payload: RenderComponentEventPayload) => void;
+    readonly reasoning: (payload: ReasoningEventPayload) => void;
+    readonly browserToolCall: (payload: BrowserToolCallEventPayload) => void;
+    readonly router: (payload: RouterEventPayload) => void;
+    readonly messageCacheInvalidation: (payload: MessageCacheInvalidationPayload) => void;
+  };
+  readonly logger: PluginLogger;
+  /** Fires when the run is cancelled, and when the tool's own time is over. */
+  readonly abortSignal: AbortSignal;
+  readonly shared: SharedAccessors;
+  readonly toolCallId?: string;
+}
