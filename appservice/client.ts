@@ -173,21 +173,23 @@ async function readBounded(body: AsyncIterable<Buffer>, status: number): Promise
 }
 
 function readAnswer(status: number, text: string, retryAfter: string | string[] | undefined): object {
-  const body = parseObject(text);
-  if (status >= 200 && status < 300 && body !== undefined) return body;
+  const answer = parseJson(text);
+  // Room state comes as a list; a text or number is no answer of this API.
+  if (status >= 200 && status < 300 && typeof answer === 'object' && answer !== null) return answer;
+  const body = isJsonObject(answer) ? answer : {};
+  const { errcode } = body;
   throw failure({
-    errcode: typeof body?.['errcode'] === 'string' ? body['errcode'].slice(0, 100) : 'NOT_JSON',
+    errcode: typeof errcode === 'string' ? errcode.slice(0, 100) : 'NOT_JSON',
     status,
-    retryAfterMs: readRetryAfter(body?.['retry_after_ms'], retryAfter),
+    retryAfterMs: readRetryAfter(body['retry_after_ms'], retryAfter),
     // A 4xx with an errcode is the homeserver's own refusal. Whatever a proxy or a failing server says leaves it open.
-    certain: status >= 400 && status < 500 && body?.['errcode'] !== undefined,
+    certain: status >= 400 && status < 500 && typeof errcode === 'string',
   });
 }
 
-function parseObject(text: string): Record<string, unknown> | undefined {
+function parseJson(text: string): unknown {
   try {
-    const value: unknown = JSON.parse(text);
-    return isJsonObject(value) ? value : undefined;
+    return JSON.parse(text);
   } catch {
     return undefined;
   }

@@ -5,8 +5,7 @@
  * and everything goes out at once when it ends. The txn id, asserted with the row's own user and device, makes each retry the same event.
  * Cost: an idle sender has no timer; a row is one request and one commit, and no commit stands before its request.
  */
-import type { DeviceId, EventId, UserId } from '../src/ids.ts';
-import { parseEventId } from '../src/ids.ts';
+import { type DeviceId, type EventId, parseEventId, type RoomId, type UserId } from '../src/ids.ts';
 import { isJsonObject, type JsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
@@ -19,6 +18,8 @@ export interface SenderOptions {
   readonly connection: Pick<MatrixConnection, 'as'>;
   readonly clock: Clock;
   readonly logger: Logger;
+  /** Asked before each event that is no state: nothing goes in the clear into an encrypted room (G11). @throws MatrixError when nobody can say. */
+  readonly isEncrypted?: (room: RoomId) => Promise<boolean>;
   /** Confirmed by the homeserver; called before the commit that says so. `durationMs` is the request alone. */
   readonly onSent?: (row: OutboxRow, eventId: EventId, durationMs: number) => void;
   /** Given up for good. */
@@ -124,8 +125,9 @@ export function createSender(options: SenderOptions): Sender {
     if (row.deadline_at <= clock.now()) return park(row, 'deadline');
     const request = planRequest(row, row.edits_txn === null ? null : outbox.eventIdOf(row.edits_txn));
     if (request.kind === 'unsendable') return park(row, request.reason);
-    const startedAt = clock.monotonic();
     try {
+      if (row.state_key === null && (await options.isEncrypted?.(row.room_id)) === true) return await park(row, 'encrypted room');
+      const startedAt = clock.monotonic();
       const answer = await attempt(connection.as({ userId: row.sender as UserId, deviceId: row.device_id as DeviceId }), request);
       const durationMs = clock.monotonic() - startedAt;
       recovered();

@@ -1,0 +1,131 @@
+/**
+ * What a room's state says about who is in it, who may do what, and whether plain text may be sent there. Pure, because these answers
+ * decide about speaking (G11) and authority (no confused deputy, DESIGN §5), and room versions differ: in version 12 creators stand above
+ * every number (research/synapse.md §14). State is written by strangers, so whatever cannot be read counts as absent.
+ */
+import { parseUserId, serverOf, type UserId } from '../src/ids.ts';
+import { isJsonObject, type JsonObject, type JsonValue } from '../src/json.ts';
+import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
+
+export interface RoomPower {
+  /** Above every number. */
+  readonly creators: ReadonlySet<UserId>;
+  /** Null: the room has no power levels, then nothing is guarded and (before version 12) its creator has 100. */
+  readonly levels: JsonObject | null;
+  /** Creator of a room without power levels, before version 12. */
+  readonly founder: UserId | null;
+}
+export interface Member {
+  readonly membership: string;
+  readonly displayName: string | null;
+}
+export interface RoomSnapshot {
+  readonly encrypted: boolean;
+  readonly name: string | null;
+  readonly power: RoomPower;
+  /** Joined and invited. */
+  readonly members: ReadonlyMap<UserId, Member>;
+  /** The oracle's own invite said `is_direct`, as far as its join remembers it. */
+  readonly invitedDirect: boolean;
+}
+
+export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): RoomSnapshot {
+  const members = new Map<UserId, Member>();
+  let encrypted = false;
+  let name: string | null = null;
+  let create: { sender: JsonValue | undefined; content: JsonObject } | null = null;
+  let levels: JsonObject | null = null;
+  let invitedDirect = false;
+  for (const event of state) {
+    if (!isJsonObject(event)) continue;
+    const content = isJsonObject(event['content']) ? event['content'] : {};
+    const key = event['state_key'];
+    if (event['type'] === 'm.room.member') {
+      const member = readMember(content);
+      const user = parseUserId(key);
+      if (user.ok && member !== null) members.set(user.value, member);
+      if (key === oracle) invitedDirect = readInvitedDirect(event);
+    }
+    if (key !== '') continue;
+    // Any such state, also one whose algorithm cannot be read: it is never taken back (G11).
+    if (event['type'] === 'm.room.encryption') encrypted = true;
+    if (event['type'] === 'm.room.name' && typeof content['name'] === 'string') name = content['name'].slice(0, MAX_NAME_CHARS);
+    if (event['type'] === 'm.room.create') create = { sender: event['sender'], content };
+    if (event['type'] === 'm.room.power_levels') levels = content;
+  }
+  return { encrypted, name, power: readPower(create, levels), members, invitedDirect };
+}
+
+const MAX_NAME_CHARS = 255;
+
+function readMember(content: JsonObject): Member | null {
+  const { membership, displayname } = content;
+  if (membership !== 'join' && membership !== 'invite') return null;
+  return { membership, displayName: typeof displayname === 'string' ? displayname.slice(0, MAX_NAME_CHARS) : null };
+}
+
+function readInvitedDirect(event: JsonObject): boolean {
+  const content = isJsonObject(event['content']) ? event['content'] : {};
+  const unsigned = isJsonObject(event['unsigned']) ? event['unsigned'] : {};
+  const previous = unsigned['prev_content'] ?? event['prev_content'];
+  const invite =
+    content['membership'] === 'invite' ? content : isJsonObject(previous) && previous['membership'] === 'invite' ? previous : {};
+  return invite['is_direct'] === true;
+}
+
+function readPower(create: { sender: JsonValue | undefined; content: JsonObject } | null, levels: JsonObject | null): RoomPower {
+  const sender = parseUserId(create?.sender);
+  const founder = sender.ok ? sender.value : null;
+  if (create === null || !creatorsAreAboveAll(create.content['room_version'])) return { creators: new Set(), levels, founder };
+  const additional = create.content['additional_creators'];
+  const named = (Array.isArray(additional) ? additional : []).flatMap((id) => {
+    const user = parseUserId(id);
+    return user.ok ? [user.value] : [];
+  });
+  return { creators: new Set(founder === null ? named : [founder, ...named]), levels, founder };
+}
+
+/** From version 12 on. A version with another name is taken for an old one: that gives creators less, never more. */
+const creatorsAreAboveAll = (version: JsonValue | undefined): boolean =>
+  typeof version === 'string' && /^\d{1,3}$/u.test(version) && Number(version) >= 12;
+
+/** `Infinity` for creators of version 12 and later. */
+export function decidePowerLevel({ creators, levels, founder }: RoomPower, user: UserId): number {
+  if (creators.has(user)) return Number.POSITIVE_INFINITY;
+  if (levels === null) return user === founder ? 100 : 0;
+  const users = isJsonObject(levels['users']) ? levels['users'] : {};
+  return (Object.hasOwn(users, user) ? readLevel(users[user]) : null) ?? readLevel(levels['users_default']) ?? 0;
+}
+
+/** What sending this event needs (spec v1.19, `m.room.power_levels`). */
+export function decideNeededLevel({ levels }: RoomPower, { type, isState }: { type: string; isState: boolean }): number {
+  const events = isJsonObject(levels?.['events']) ? levels['events'] : {};
+  const named = Object.hasOwn(events, type) ? readLevel(events[type]) : null;
+  if (named !== null) return named;
+  if (!isState) return readLevel(levels?.['events_default']) ?? 0;
+  return readLevel(levels?.['state_default']) ?? (levels === null ? 0 : 50);
+}
+
+/** Old rooms have levels written as text (room version 9 and before). */
+function readLevel(value: JsonValue | undefined): number | null {
+  if (typeof value === 'number') return Number.isFinite(value) ? value : null;
+  return typeof value === 'string' && /^\s*[+-]?\d{1,15}\s*$/u.test(value) ? Number(value) : null;
+}
+
+export function isFederated(members: ReadonlyMap<UserId, Member>, oracle: UserId): boolean {
+  const home = serverOf(oracle);
+  for (const user of members.keys()) if (serverOf(user) !== home) return true;
+  return false;
+}
+
+export const MAX_STATE_EVENTS_READ = 50_000;
+
+export function readStateEvents(state: readonly unknown[]): RoomStateEvent[] {
+  return state.slice(0, MAX_STATE_EVENTS_READ).flatMap((event) => {
+    if (!isJsonObject(event) || typeof event['type'] !== 'string' || typeof event['state_key'] !== 'string') return [];
+    const content = isJsonObject(event['content']) ? event['content'] : {};
+    return [
+      { type: event['type'], stateKey: event['state_key'], sender: typeof event['sender'] === 'string' ? event['sender'] : '', content },
+    ];
+  });
+}

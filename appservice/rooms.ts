@@ -1,0 +1,186 @@
+/**
+ * What admission and the sender must know of a room, one request for a room that is new to this process and none for one that is known.
+ * A wrong "direct" would make the oracle answer what was not said to it, a wrong "not encrypted" would publish what was private (G11):
+ * so a failed look-up is a group with unknown encryption, and encryption once seen is never forgotten.
+ * Cost: a bounded cache; what it drops is fetched again.
+ */
+import { LRUCache } from 'lru-cache';
+import type { RoomDirectory, RoomFacts } from '../src/admission/room-facts.ts';
+import { type EventId, parseUserId, type RoomId, type UserId } from '../src/ids.ts';
+import type { JsonObject } from '../src/json.ts';
+import type { Logger } from '../src/observe/logger.ts';
+import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
+import type { Store } from '../src/store/store.ts';
+import type { Clock } from '../src/time.ts';
+import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
+import {
+  decideNeededLevel,
+  decidePowerLevel,
+  isFederated,
+  type RoomSnapshot,
+  readRoomSnapshot,
+  readStateEvents,
+} from './read-room-state.ts';
+
+export interface Rooms extends RoomDirectory {
+  state(room: RoomId): Promise<readonly RoomStateEvent[]>;
+  /** Whether this user is joined and their own level allows this event. @throws MatrixError */
+  maySend(room: RoomId, user: UserId, event: { type: string; isState: boolean }): Promise<boolean>;
+  /** For the sender: may plain text go into this room? @throws MatrixError when nobody can say. */
+  isEncrypted(room: RoomId): Promise<boolean>;
+}
+export interface RoomsOptions {
+  readonly api: MatrixApi;
+  readonly store: Store;
+  readonly oracle: UserId;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+const MAX_ROOMS = 2_000;
+const MAX_SENDERS = 5_000;
+/** In a room this large members come and go all the time: they are read again only after a while, and it is a group meanwhile. */
+const LARGE_ROOM_MEMBERS = 100;
+const MEMBERS_FRESH_MS = 10 * 60_000;
+const DIRECT_LIST_FRESH_MS = 10 * 60_000;
+
+interface Known {
+  readonly snapshot: RoomSnapshot;
+  readonly readAt: number;
+}
+
+export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions): Rooms {
+  const known = new LRUCache<RoomId, Known>({ max: MAX_ROOMS });
+  const stale = new Set<RoomId>();
+  const encrypted = new LRUCache<RoomId, true>({ max: MAX_ROOMS * 10 });
+  const senders = new LRUCache<string, UserId>({ max: MAX_SENDERS });
+  const reading = new Map<RoomId, Promise<RoomSnapshot>>();
+  let directList: { rooms: ReadonlySet<string>; readAt: number } | null = null;
+
+  function snapshotOf(room: RoomId): Promise<RoomSnapshot> | RoomSnapshot {
+    const present = known.get(room);
+    if (present !== undefined && !stale.has(room)) return present.snapshot;
+    const running = reading.get(room);
+    if (running !== undefined) return running;
+    // Removed first: a change that arrives while we read makes it stale again.
+    stale.delete(room);
+    const read = fetchSnapshot(room, present).then(
+      (snapshot) => {
+        const large = present !== undefined && snapshot.members === present.snapshot.members;
+        known.set(room, { snapshot, readAt: large ? present.readAt : clock.monotonic() });
+        if (snapshot.encrypted) encrypted.set(room, true);
+        reading.delete(room);
+        return snapshot;
+      },
+      (error: unknown) => {
+        reading.delete(room);
+        known.delete(room);
+        throw error;
+      },
+    );
+    reading.set(room, read);
+    return read;
+  }
+
+  async function fetchSnapshot(room: RoomId, present: Known | undefined): Promise<RoomSnapshot> {
+    const isLarge = present !== undefined && present.snapshot.members.size > LARGE_ROOM_MEMBERS;
+    if (!isLarge || clock.monotonic() - present.readAt > MEMBERS_FRESH_MS) return readRoomSnapshot(await fetchState(room), oracle);
+    const types = ['m.room.encryption', 'm.room.power_levels', 'm.room.name'];
+    const contents = await Promise.all(types.map((type) => fetchStateContent(room, type)));
+    const fresh = readRoomSnapshot(
+      types.flatMap((type, index) => (contents[index] == null ? [] : [{ type, state_key: '', content: contents[index] }])),
+      oracle,
+    );
+    const { members, power, invitedDirect } = present.snapshot;
+    return { ...fresh, members, invitedDirect, power: { ...power, levels: fresh.power.levels } };
+  }
+
+  async function fetchState(room: RoomId): Promise<readonly unknown[]> {
+    const answer = await api.request<readonly unknown[]>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/state`);
+    return Array.isArray(answer) ? answer : [];
+  }
+  async function fetchStateContent(room: RoomId, type: string): Promise<JsonObject | null> {
+    try {
+      return await api.request<JsonObject>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/state/${type}/`);
+    } catch (error) {
+      if (isMatrixError(error) && error.errcode === 'M_NOT_FOUND') return null;
+      throw error;
+    }
+  }
+
+  /** The oracle's own `m.direct`, which an operator may have set. */
+  async function isListedDirect(room: RoomId): Promise<boolean> {
+    if (directList === null || clock.monotonic() - directList.readAt > DIRECT_LIST_FRESH_MS) {
+      directList = { rooms: await fetchDirectList(), readAt: clock.monotonic() };
+    }
+    return directList.rooms.has(room);
+  }
+  async function fetchDirectList(): Promise<ReadonlySet<string>> {
+    try {
+      const list = await api.request<JsonObject>('GET', matrixPath`/_matrix/client/v3/user/${oracle}/account_data/m.direct`);
+      return new Set(Object.values(list).flatMap((rooms) => (Array.isArray(rooms) ? rooms.filter((id) => typeof id === 'string') : [])));
+    } catch (error) {
+      if (isMatrixError(error)) return new Set();
+      throw error;
+    }
+  }
+
+  async function gather(room: RoomId): Promise<RoomFacts> {
+    const row = store.read.get(store.sql.selectFrom('rooms').select(['is_direct', 'invited_at']).where('room_id', '=', room));
+    const snapshot = await snapshotOf(room);
+    const few = snapshot.members.size <= 2;
+    const isDirect = few && (row?.is_direct === 1 || snapshot.invitedDirect || (await isListedDirect(room)));
+    return {
+      roomId: room,
+      kind: isDirect ? 'direct' : 'group',
+      encryption: snapshot.encrypted || encrypted.has(room) ? 'encrypted' : 'none',
+      federated: isFederated(snapshot.members, oracle),
+      joined: snapshot.members.get(oracle)?.membership === 'join',
+      displayName: snapshot.name ?? (isDirect ? otherName(snapshot, oracle) : null),
+      admissionCursor: row?.invited_at ?? null,
+    };
+  }
+
+  return {
+    async facts(room) {
+      try {
+        return await gather(room);
+      } catch (error) {
+        if (!isMatrixError(error)) throw error;
+        logger.warn({ room_id: room, code: error.errcode, status: error.status }, 'a room could not be looked up; it counts as a group');
+        const encryption = encrypted.has(room) ? 'encrypted' : 'unknown';
+        return { roomId: room, kind: 'group', encryption, federated: true, joined: false, displayName: null, admissionCursor: null };
+      }
+    },
+    forget: (room) => void stale.add(room),
+    async powerLevel(room, user) {
+      return decidePowerLevel((await snapshotOf(room)).power, user);
+    },
+    async maySend(room, user, event) {
+      const { power, members } = await snapshotOf(room);
+      return members.get(user)?.membership === 'join' && decidePowerLevel(power, user) >= decideNeededLevel(power, event);
+    },
+    async isEncrypted(room) {
+      return encrypted.has(room) || (await snapshotOf(room)).encrypted;
+    },
+    state: async (room) => readStateEvents(await fetchState(room)),
+    async senderOf(room, event: EventId) {
+      const cached = senders.get(`${room} ${event}`);
+      if (cached !== undefined) return cached;
+      try {
+        const found = await api.request<JsonObject>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/event/${event}`);
+        const sender = parseUserId(found['sender']);
+        if (sender.ok) senders.set(`${room} ${event}`, sender.value);
+        return sender.ok ? sender.value : null;
+      } catch (error) {
+        if (isMatrixError(error)) return null;
+        throw error;
+      }
+    },
+  };
+}
+
+function otherName({ members }: RoomSnapshot, oracle: UserId): string | null {
+  for (const [user, { displayName }] of members) if (user !== oracle) return displayName;
+  return null;
+}

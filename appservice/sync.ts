@@ -1,0 +1,220 @@
+/**
+ * Finds what the homeserver failed to push (G1): Synapse drops its queue when it stops, and nobody sends those events again
+ * (research/synapse.md §0). Syncs as a second device that never holds keys, at start, after an outage of either side and every minute; what it
+ * finds goes through the same inbox, which knows most of it already. Cost with nothing new: one request of some 6 ms.
+ */
+import type { RoomId, UserId } from '../src/ids.ts';
+import type { IncomingEvent } from '../src/inbox/inbox.ts';
+import type { Gap, ReconcileStore, RoomNews } from '../src/inbox/reconcile-store.ts';
+import { isJsonObject } from '../src/json.ts';
+import { LIMITS } from '../src/limits.ts';
+import type { Logger } from '../src/observe/logger.ts';
+import { StorageError } from '../src/store/store.ts';
+import { backOffMs, type Clock, type Timer } from '../src/time.ts';
+import type { Orphans } from './interrupt-orphans.ts';
+import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
+import { logSkipped, type OnSkipped, readIncoming } from './read-incoming.ts';
+import { cutAtOwnJoin, readSync, SYNC_FILTER, type SyncNews } from './read-sync.ts';
+
+export interface ReconcilerOptions {
+  /** As the sync device: `/sync` with a position deletes that device's to-device messages on the server. */
+  readonly api: MatrixApi;
+  readonly store: ReconcileStore;
+  readonly orphans: Orphans;
+  readonly oracle: UserId;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly intervalMs: number;
+  readonly onSkipped?: OnSkipped;
+  /** The room's rows need wait no longer. */
+  readonly onGapClosed?: (room: RoomId) => void;
+}
+export type ReconcileOutcome =
+  | { readonly ok: true; readonly found: number; readonly gaps: number }
+  | { readonly ok: false; readonly reason: string };
+
+export interface Reconciler {
+  /** Starts the rounds; the first one begins at once. */
+  start(): void;
+  /** A round now; when one is running, another one after it. Never rejects. */
+  run(): Promise<ReconcileOutcome>;
+  /** Wall clock ms until which newer rows of the room wait for an older stretch; null when they need not. For the dispatcher. */
+  heldUntil(room: RoomId): number | null;
+  stop(): Promise<void>;
+}
+
+const PAGE = 100;
+const GAPS_AT_ONCE = 4;
+const RETRY_BASE_MS = 1_000;
+/** The first sync of an account in many rooms is slow. */
+const SYNC_TIMEOUT_MS = 120_000;
+
+export function createReconciler(options: ReconcilerOptions): Reconciler {
+  const { api, store, orphans, oracle, clock, logger, intervalMs, onSkipped, onGapClosed } = options;
+  const stopping = new AbortController();
+  const held = new Map<RoomId, number>();
+  let started = false;
+  let timer: Timer | null = null;
+  let running: Promise<ReconcileOutcome> | null = null;
+  let again: Promise<ReconcileOutcome> | null = null;
+  let failures = 0;
+  refreshHeld();
+
+  function refreshHeld(): void {
+    held.clear();
+    for (const { roomId, openedAt } of store.gaps())
+      held.set(roomId, Math.min(held.get(roomId) ?? Number.POSITIVE_INFINITY, openedAt + LIMITS.gapWaitMs));
+  }
+
+  function run(): Promise<ReconcileOutcome> {
+    if (running === null) {
+      running = round().finally(() => {
+        running = null;
+        schedule();
+      });
+      return running;
+    }
+    again ??= running.then(() => {
+      again = null;
+      return run();
+    });
+    return again;
+  }
+  function schedule(): void {
+    timer?.cancel();
+    if (!started || stopping.signal.aborted) return;
+    const delay = failures === 0 ? intervalMs : backOffMs(failures, { baseMs: RETRY_BASE_MS, capMs: intervalMs });
+    timer = clock.after(delay, () => void run());
+  }
+
+  async function round(): Promise<ReconcileOutcome> {
+    const startedAt = clock.monotonic();
+    try {
+      stopping.signal.throwIfAborted();
+      const found = await catchUp();
+      const gaps = await closeGaps();
+      failures = 0;
+      if (found > 0 || gaps > 0)
+        logger.info({ count: found, duration_ms: Math.round(clock.monotonic() - startedAt) }, 'reconciliation looked through new events');
+      return { ok: true, found, gaps };
+    } catch (error) {
+      if (stopping.signal.aborted) return { ok: false, reason: 'stopped' };
+      failures += 1;
+      const code = isMatrixError(error) ? error.errcode : error instanceof StorageError ? 'STORAGE_UNAVAILABLE' : 'INTERNAL';
+      const fields = { code, attempt: failures, ...(isMatrixError(error) ? { status: error.status } : { err: error }) };
+      if (code === 'INTERNAL') logger.error(fields, 'reconciliation failed');
+      else logger.warn(fields, 'reconciliation failed and is tried again');
+      return { ok: false, reason: code };
+    }
+  }
+
+  /** @returns how many events were looked through. */
+  async function catchUp(): Promise<number> {
+    const since = store.position();
+    const askedAt = clock.now();
+    const news = await sync(since);
+    if (news === null) return 0;
+    const invites = news.invites.filter(({ roomId }) => !store.knowsInvite(roomId, askedAt));
+    const rooms: RoomNews[] = [
+      ...news.joined.map(({ roomId, events, gapFrom }) => ({
+        roomId,
+        events: read(events, roomId),
+        gap: gapFrom === null || since === null ? null : { from: gapFrom, to: since },
+        joined: true,
+      })),
+      ...news.left.map(({ roomId, events }) => ({ roomId, events: read(events, roomId), gap: null, joined: false })),
+      ...invites.map(({ roomId, event }) => ({ roomId, events: read([event], roomId), gap: null, joined: false })),
+    ];
+    // The first sync ever records the position and takes invites: what stands in the rooms is history. Own answers among it are still
+    // looked at, because they name the prompts that a lost database does not know to be answered.
+    const taken =
+      since === null ? rooms.map((room) => ({ ...room, events: room.joined ? room.events.filter(isOwn) : room.events })) : rooms;
+    const all = taken.flatMap(({ events }) => events);
+    const also = await orphans.plan(all);
+    await store.take({ rooms: taken, nextBatch: news.nextBatch, also });
+    if (taken.some(({ gap }) => gap !== null)) refreshHeld();
+    return all.length;
+  }
+  const isOwn = (event: IncomingEvent): boolean => event.sender === oracle && event.event['state_key'] === undefined;
+
+  async function sync(since: string | null): Promise<SyncNews | null> {
+    const query = { timeout: 0, set_presence: 'offline', filter: SYNC_FILTER, ...(since === null ? {} : { since }) };
+    try {
+      const answer = await api.request('GET', '/_matrix/client/v3/sync', { query, timeoutMs: SYNC_TIMEOUT_MS, signal: stopping.signal });
+      return readSync(answer, { oracle, since });
+    } catch (error) {
+      // A position of another database of this homeserver: begin again, as a new installation would.
+      if (since === null || !isMatrixError(error) || error.status !== 400) throw error;
+      logger.warn({ code: error.errcode, status: error.status }, 'the homeserver does not know the sync position; beginning again');
+      await store.reset();
+      return sync(null);
+    }
+  }
+
+  async function closeGaps(): Promise<number> {
+    const gaps = store.gaps();
+    const queue = gaps.values();
+    const work = async () => {
+      for (const gap of queue) await closeGap(gap);
+    };
+    await Promise.all(Array.from({ length: Math.min(GAPS_AT_ONCE, gaps.length) }, work));
+    return gaps.length;
+  }
+
+  async function closeGap(first: Gap): Promise<void> {
+    let gap: Gap = first;
+    for (;;) {
+      const page = await readPage(gap);
+      const tooLong = gap.pages + 1 >= LIMITS.gapPages && page.from !== null;
+      if (tooLong)
+        logger.error({ room_id: gap.roomId, count: gap.pages * PAGE }, 'a gap was longer than the limit; older events in it were not read');
+      const from = tooLong ? null : page.from;
+      const also = await orphans.plan(page.events);
+      await store.takePage(gap, { events: page.events, from, also });
+      if (from === null) break;
+      gap = { ...gap, from, pages: gap.pages + 1 };
+    }
+    refreshHeld();
+    onGapClosed?.(gap.roomId);
+  }
+
+  async function readPage(gap: Gap): Promise<{ events: IncomingEvent[]; from: string | null }> {
+    const query = { dir: 'b', limit: PAGE, from: gap.from, ...(gap.to === null ? {} : { to: gap.to }) };
+    try {
+      const path = matrixPath`/_matrix/client/v3/rooms/${gap.roomId}/messages`;
+      const answer: unknown = await api.request('GET', path, { query, signal: stopping.signal });
+      const chunk = isJsonObject(answer) && Array.isArray(answer['chunk']) ? answer['chunk'] : [];
+      const end = isJsonObject(answer) && typeof answer['end'] === 'string' ? answer['end'] : null;
+      const { kept, reachedJoin } = cutAtOwnJoin(chunk.toReversed(), oracle);
+      // With `to`, Synapse still names an end on the last page and then answers an empty one.
+      const done = reachedJoin || chunk.length === 0 || end === gap.from;
+      return { events: read(kept, gap.roomId), from: done ? null : end };
+    } catch (error) {
+      // Out of the room meanwhile: there is nobody to answer.
+      if (isMatrixError(error) && (error.status === 403 || error.status === 404)) return { events: [], from: null };
+      throw error;
+    }
+  }
+
+  function read(list: readonly unknown[], roomId: RoomId): IncomingEvent[] {
+    const { events, skipped } = readIncoming(list, { source: 'sync', roomId });
+    logSkipped(skipped, { logger, onSkipped });
+    return events;
+  }
+
+  return {
+    start() {
+      started = true;
+      void run();
+    },
+    run,
+    heldUntil: (room) => held.get(room) ?? null,
+    async stop() {
+      started = false;
+      timer?.cancel();
+      stopping.abort(new Error('reconciliation stops'));
+      await running;
+      await again;
+    },
+  };
+}
