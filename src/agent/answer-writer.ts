@@ -9,6 +9,8 @@ export interface AnswerWriter {
   /** A model call begins (or begins again): an empty line goes in front of its text if there is text before. */
   startMessage(): void;
   push(delta: string): void;
+  /** The call came to its end: its text belongs to the turn's messages now. */
+  endMessage(): void;
   /** Text of the current call that was shown. */
   readonly partial: string;
   /** Makes the shown text equal to `text`. */
@@ -38,6 +40,9 @@ export function createAnswerWriter(output: Pick<RunOutput, 'text' | 'truncate'>,
       if (!hasText(held)) return;
       partial = held;
       send((shown === '' ? '' : ANSWER_GAP) + held);
+    },
+    endMessage() {
+      partial = '';
     },
     get partial() {
       return partial;

@@ -91,8 +91,6 @@ interface Turn {
   toolCalls: number;
   readonly errors: Map<string, number>;
   toolsClosed: boolean;
-  usage: Usage | undefined;
-  answeredBy: string | undefined;
   consumed: Promise<void> | undefined;
   over: boolean;
 }
@@ -149,8 +147,6 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       toolCalls: 0,
       errors: new Map(),
       toolsClosed: false,
-      usage: undefined,
-      answeredBy: undefined,
       consumed: undefined,
       over: false,
     };
@@ -169,11 +165,12 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     if (turn.modelCalls > LIMITS.modelCallsPerRun)
       throw new OracleError(refusal('MODEL_ERROR', { message: 'The language model came to no end. Please ask in smaller steps.' }));
     consumePrompts(turn);
-    const hint = turn.toolsClosed ? [new SystemMessage(TOOLS_CLOSED)] : [];
+    // Not as a message of its own at the end: some providers take a system message in first place only.
+    const system = turn.toolsClosed ? new SystemMessage(`${textOf(turn.system)}\n${TOOLS_CLOSED}`) : turn.system;
     const message = await callModel({
       model: turn.toolsClosed ? (turn.model as never) : bindTools(turn.model),
       modelName: turn.modelName,
-      messages: [turn.system, ...turn.window, ...messages, ...hint],
+      messages: [system, ...turn.window, ...messages],
       messageId: `${turn.run.id}.${turn.run.attempt}.${turn.modelCalls}`,
       usedCallIds: new Set(messages.filter(AIMessage.isInstance).flatMap((ai) => (ai.tool_calls ?? []).map((call) => call.id ?? ''))),
       writer: turn.writer,
@@ -184,9 +181,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       logger: turn.logger,
       onCall: (model) => turn.job.output.modelCalled(model),
     });
-    turn.usage = addUsage(turn.usage, readUsage(message.usage_metadata));
-    const by: unknown = message.response_metadata['model_name'];
-    turn.answeredBy = typeof by === 'string' ? by : turn.modelName;
+    turn.writer.endMessage();
     turn.messages = [...messages, message];
     await turn.consumed;
     return message;
@@ -349,14 +344,21 @@ async function readEarlier(
 
 function complete(turn: Turn, messages: readonly BaseMessage[]): RunOutcome {
   const text = readAnswer(messages);
+  turn.messages = [...messages];
   turn.writer.repair(text);
   return { kind: 'completed', text, messages: buildTurnMessages(messages), ...cost(turn) };
 }
 
-const cost = (turn: Turn): { usage?: Usage; model?: string } => ({
-  ...(turn.usage === undefined ? {} : { usage: turn.usage }),
-  ...(turn.answeredBy === undefined ? {} : { model: turn.answeredBy }),
-});
+/** Summed over the turn's messages, so that what an earlier attempt spent counts as well. */
+function cost(turn: Turn): { usage?: Usage; model?: string } {
+  let usage: Usage | undefined;
+  let model: unknown;
+  for (const message of turn.messages.filter(AIMessage.isInstance)) {
+    usage = addUsage(usage, readUsage(message.usage_metadata));
+    model = message.response_metadata['model_name'] ?? turn.modelName;
+  }
+  return { ...(usage === undefined ? {} : { usage }), ...(typeof model === 'string' ? { model } : {}) };
+}
 
 /** A turn that did not come to its end: stopped by somebody, put off by a shutdown, or failed. A bug is thrown on. */
 function readFailure(turn: Turn, error: unknown): RunOutcome {
@@ -367,8 +369,7 @@ function readFailure(turn: Turn, error: unknown): RunOutcome {
   const refused = findRefusal(reason);
   if (refused === null) throw reason;
   const partial = turn.writer.partial;
-  const isStored = turn.messages.filter(AIMessage.isInstance).some((message) => textOf(message) === partial);
-  const messages = partial === '' || isStored ? turn.messages : [...turn.messages, new AIMessage(partial)];
+  const messages = partial === '' ? turn.messages : [...turn.messages, new AIMessage(partial)];
   return { kind: 'failed', refusal: refused, messages: buildTurnMessages(messages), ...cost(turn) };
 }
 

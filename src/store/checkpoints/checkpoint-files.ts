@@ -1,9 +1,9 @@
 /**
  * One checkpoint file per owner (a person, or a room for groups), so that one owner's load never touches another's data (G13) and a damaged
- * file costs one owner one turn. Open files are few (`maxOpen`); one in use is never closed. A file that is no database is set aside and replaced:
+ * file costs one owner one turn. Open files are few (`maxOpen`); one in use is never closed. A file that is damaged is set aside and replaced:
  * the conversation lives in the transcript, so only the unfinished turn is lost.
  */
-import { mkdirSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite, { type Database } from 'better-sqlite3';
 import type { OwnerId } from '../../ids.ts';
@@ -20,9 +20,11 @@ export interface CheckpointFiles {
 }
 
 interface Entry {
+  readonly path: string;
   readonly database: Database;
   readonly saver: PruningSaver;
   users: number;
+  damaged: boolean;
 }
 
 export interface CheckpointFilesOptions {
@@ -38,6 +40,15 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
   const entries = new Map<string, Entry>();
   let closed = false;
 
+  const openEntry = (path: string): Entry => {
+    try {
+      return openFile(path, logger);
+    } catch (error) {
+      if (!isDamaged(error)) throw error;
+      setAside(path, logger);
+      return openFile(path, logger);
+    }
+  };
   const closeIdle = (): void => {
     for (const [name, entry] of entries) {
       if (entries.size <= maxOpen) return;
@@ -46,26 +57,38 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
       entry.database.close();
     }
   };
-  const take = (owner: OwnerId): Entry => {
+  const take = (name: string): Entry => {
     if (closed) throw new Error('the checkpoint files are closed');
-    // A hash: owner ids hold characters that file names must not, and a folder listing should not name people.
-    const name = sha256Base64Url(owner);
-    const entry = entries.get(name) ?? openEntry(join(folder, `${name}.db`), logger);
+    const entry = entries.get(name) ?? openEntry(join(folder, `${name}.db`));
     entries.delete(name);
     entries.set(name, entry);
     entry.users += 1;
     closeIdle();
     return entry;
   };
+  const release = (name: string, entry: Entry): void => {
+    entry.users -= 1;
+    if (entry.users > 0) return;
+    if (closed) return void entry.database.close();
+    if (entry.damaged) {
+      entries.delete(name);
+      entry.database.close();
+      setAside(entry.path, logger);
+    }
+    closeIdle();
+  };
   return {
     async use(owner, work) {
-      const entry = take(owner);
+      // A hash: owner ids hold characters that file names must not, and a folder listing should not name people.
+      const name = sha256Base64Url(owner);
+      const entry = take(name);
       try {
         return await work(entry.saver);
+      } catch (error) {
+        entry.damaged ||= isDamaged(error);
+        throw error;
       } finally {
-        entry.users -= 1;
-        if (closed && entry.users === 0) entry.database.close();
-        else closeIdle();
+        release(name, entry);
       }
     },
     get open() {
@@ -79,27 +102,26 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
   };
 }
 
-function openEntry(path: string, logger: Logger): Entry {
-  try {
-    return openFile(path);
-  } catch (error) {
-    if (!isDamaged(error)) throw error;
-    renameSync(path, `${path}.damaged`);
-    // A left-over log would be replayed into the new file.
-    for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
-    logger.error({ path, err: error }, 'checkpoint file is damaged and was set aside');
-    return openFile(path);
-  }
+function setAside(path: string, logger: Logger): void {
+  logger.error({ path }, 'checkpoint file is damaged and was set aside');
+  if (existsSync(path)) renameSync(path, `${path}.damaged`);
+  // A left-over log would be replayed into the new file.
+  for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
 }
 
-function openFile(path: string): Entry {
+function openFile(path: string, logger: Logger): Entry {
   const database = new Sqlite(path, { timeout: 5_000 });
   try {
     database.pragma('journal_mode = WAL');
+    // Per connection, so on every open: the answer of a finished step survives a power cut (G5).
     database.pragma('synchronous = FULL');
-    database.prepare('SELECT count(*) FROM sqlite_schema').get();
-    const saver = new PruningSaver(database);
-    return { database, saver, users: 0 };
+    const saver = new PruningSaver(database, (error) =>
+      logger.warn(
+        { path, reason: error instanceof Error ? error.name : 'thrown value' },
+        'a checkpoint cannot be read; the turn goes on without it',
+      ),
+    );
+    return { path, database, saver, users: 0, damaged: false };
   } catch (error) {
     database.close();
     throw error;
@@ -107,4 +129,5 @@ function openFile(path: string): Entry {
 }
 
 const isDamaged = (error: unknown): boolean =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string' && /^SQLITE_(NOTADB|CORRUPT)/u.test(error.code);
+  error instanceof Error &&
+  (('code' in error && typeof error.code === 'string' && /^SQLITE_(NOTADB|CORRUPT)/u.test(error.code)) || isDamaged(error.cause));

@@ -4,7 +4,7 @@
  * `owner_seq` numbers the rows of one owner's file: later, segments of a file can be copied elsewhere without asking what changed.
  */
 import type { RunnableConfig } from '@langchain/core/runnables';
-import { type Checkpoint, type CheckpointMetadata, copyCheckpoint } from '@langchain/langgraph-checkpoint';
+import { type Checkpoint, type CheckpointMetadata, type CheckpointTuple, copyCheckpoint } from '@langchain/langgraph-checkpoint';
 import { SqliteSaver } from '@langchain/langgraph-checkpoint-sqlite';
 import type { Database } from 'better-sqlite3';
 
@@ -12,9 +12,13 @@ export class PruningSaver extends SqliteSaver {
   readonly #database: Database;
   #commit: ((row: readonly unknown[], prune: readonly [string, string, string] | null) => void) | undefined;
 
-  constructor(database: Database) {
+  readonly #onUnreadable: (error: unknown) => void;
+
+  /** @param onUnreadable hears of a row whose content no longer parses; it then counts as absent, so that the turn proceeds. */
+  constructor(database: Database, onUnreadable: (error: unknown) => void = () => undefined) {
     super(database);
     this.#database = database;
+    this.#onUnreadable = onUnreadable;
   }
 
   protected override setup(): void {
@@ -44,6 +48,16 @@ export class PruningSaver extends SqliteSaver {
     });
   }
 
+  override async getTuple(config: RunnableConfig): Promise<CheckpointTuple | undefined> {
+    try {
+      return await super.getTuple(config);
+    } catch (error) {
+      if (isDatabaseError(error)) throw error;
+      this.#onUnreadable(error);
+      return undefined;
+    }
+  }
+
   /** Same contract as the library's, which would need a transaction of its own for the pruning. */
   override async put(config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata): Promise<RunnableConfig> {
     this.setup();
@@ -61,3 +75,6 @@ export class PruningSaver extends SqliteSaver {
     return { configurable: { thread_id: thread, checkpoint_ns: namespace, checkpoint_id: checkpoint.id } };
   }
 }
+
+const isDatabaseError = (error: unknown): boolean =>
+  error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('SQLITE_');
