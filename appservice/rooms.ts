@@ -23,6 +23,8 @@ import {
 } from './read-room-state.ts';
 
 export interface Rooms extends RoomDirectory {
+  /** Another server is in the room, as far as is known without asking; true when nothing is known. */
+  isFederated(room: RoomId): boolean;
   state(room: RoomId): Promise<readonly RoomStateEvent[]>;
   /** Whether this user is joined and their own level allows this event. @throws MatrixError */
   maySend(room: RoomId, user: UserId, event: { type: string; isState: boolean }): Promise<boolean>;
@@ -142,6 +144,10 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
   }
 
   return {
+    isFederated: (room) => {
+      const present = known.get(room);
+      return present === undefined || isFederated(present.snapshot.members, oracle);
+    },
     async facts(room) {
       try {
         return await gather(room);

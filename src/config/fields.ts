@@ -284,6 +284,13 @@ export const configSchema = z.object({
     expects: 'a number between 1 and 1000',
     default: '40',
   }),
+  BOT_HOP_BUDGET: defaulted(kind.integer(0, 1_000), {
+    group: 'Behaviour',
+    description:
+      'Turns of one account in one room without a pause of two seconds after which it is taken for a bot and no longer answered, until it pauses. 0 switches the rule off.',
+    expects: 'a number of turns between 0 and 1000',
+    default: '12',
+  }),
   COMMAND_PREFIX: defaulted(kind.matching(/^[!/.][a-z0-9_-]{1,31}$/u, 'is not a sign (! / .) and lower-case letters'), {
     group: 'Behaviour',
     description: 'In a group, a message that starts with this word is for the oracle.',

@@ -50,6 +50,8 @@ export interface Outbox {
   /** Resolves with the event id once sent, null once parked or dropped. */
   settled(txnId: OutboxTxnId, signal: AbortSignal): Promise<EventId | null>;
   depth(): number;
+  /** Rows that were given up. */
+  parked(): number;
 }
 
 export interface OutboxIdentity {
@@ -66,6 +68,11 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     const waiting = settledListeners.get(txnId);
     settledListeners.delete(txnId);
     for (const done of waiting ?? []) done(event);
+  }
+
+  function countOf(state: OutboxRow['state']): number {
+    const count = sql.selectFrom('outbox').select((eb) => eb.fn.countAll<number>().as('count'));
+    return store.read.get(count.where('state', '=', state))?.count ?? 0;
   }
 
   const outbox: Outbox = {
@@ -187,13 +194,8 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
         });
       });
     },
-    depth: () =>
-      store.read.get(
-        sql
-          .selectFrom('outbox')
-          .select((eb) => eb.fn.countAll<number>().as('count'))
-          .where('state', '=', 'ready'),
-      )?.count ?? 0,
+    depth: () => countOf('ready'),
+    parked: () => countOf('parked'),
   };
   return outbox;
 }

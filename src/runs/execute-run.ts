@@ -11,7 +11,7 @@ import type { Clock } from '../time.ts';
 import { createFrameLog, type FrameLog, type FrameReader, LostLease } from './frames.ts';
 import type { Runs } from './ledger.ts';
 import type { Projection, RunView } from './projection.ts';
-import { EMPTY_FOLD, type FoldedRun, type Frame, type Run, type RunStatus } from './run.ts';
+import { EMPTY_FOLD, type FoldedRun, type Frame, type Run, type RunStatus, type Usage } from './run.ts';
 import { Drain, type RunJob, type Runner, type RunOutcome } from './runner.ts';
 
 export interface ExecuteOptions {
@@ -28,7 +28,7 @@ export interface ExecuteOptions {
 export type RunObservation =
   | { readonly kind: 'model_called'; readonly sinceCreatedMs: number }
   | { readonly kind: 'first_text'; readonly sinceCreatedMs: number }
-  | { readonly kind: 'ended'; readonly status: RunStatus; readonly code: string | null; readonly durationMs: number };
+  | { readonly kind: 'ended'; readonly status: RunStatus; readonly code: string | null; readonly usage: Usage | null; readonly durationMs: number };
 
 /** `suspended`: the run keeps its place and goes on at the next start, or when the disk has room again. */
 export type Execution = 'ended' | 'suspended';
@@ -139,7 +139,7 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
     }
     publish();
     const durationMs = clock.now() - run.createdAt;
-    options.observe({ kind: 'ended', status, code: error?.code ?? null, durationMs });
+    options.observe({ kind: 'ended', status, code: error?.code ?? null, usage: outcome.usage ?? null, durationMs });
     const fields = {
       duration_ms: durationMs,
       attempt: run.attempt,
@@ -224,7 +224,7 @@ export async function endWithoutExecution(run: Run, error: Refusal, options: Exe
     frameLog.close();
     for (const view of views) view.close();
   }
-  options.observe({ kind: 'ended', status, code: error.code, durationMs: options.clock.now() - run.createdAt });
+  options.observe({ kind: 'ended', status, code: error.code, usage: null, durationMs: options.clock.now() - run.createdAt });
   options.logger.warn(
     { run_id: run.id, room_id: run.roomId, code: error.code, attempt: run.attempt },
     'a run was ended without another attempt',

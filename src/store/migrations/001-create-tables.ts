@@ -51,6 +51,8 @@ CREATE TABLE outbox (
   edits_txn TEXT, state TEXT NOT NULL DEFAULT 'ready', event_id TEXT, attempts INTEGER NOT NULL DEFAULT 0,
   not_before INTEGER NOT NULL DEFAULT 0, deadline_at INTEGER NOT NULL, created_at INTEGER NOT NULL, sent_at INTEGER, error TEXT) STRICT;
 CREATE INDEX outbox_ready ON outbox (lane, seq) WHERE state = 'ready';
+CREATE INDEX outbox_parked ON outbox (seq) WHERE state = 'parked';
+CREATE INDEX outbox_edits ON outbox (edits_txn) WHERE edits_txn IS NOT NULL;
 CREATE INDEX outbox_by_run ON outbox (run_id, seq) WHERE run_id IS NOT NULL;
 CREATE TABLE transcript (
   id INTEGER PRIMARY KEY AUTOINCREMENT, room_id TEXT NOT NULL, session_id TEXT, run_id TEXT, event_id TEXT, role TEXT NOT NULL,

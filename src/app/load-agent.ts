@@ -1,0 +1,60 @@
+/**
+ * The agent libraries take over a second and most of the memory, so they are loaded after the listeners are up and the homeserver has its
+ * 200s: what arrives meanwhile waits in the inbox (issue "listen first, load the agent after"). Runs start when this resolves.
+ */
+import { createMainRunner, type MainRunner } from '../agent/main-agent.ts';
+import { createModels, type Models } from '../models/models.ts';
+import type { Logger } from '../observe/logger.ts';
+import { buildPluginRegistry } from '../plugin-host/plugin-registry.ts';
+import { createToolMarks } from '../runs/tool-marks.ts';
+import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
+import type { Transcript } from '../sessions/transcript.ts';
+import type { Store } from '../store/store.ts';
+import type { Clock } from '../time.ts';
+import type { Config } from '../config.ts';
+import clock from '../../plugins/clock/plugin.ts';
+import room from '../../plugins/room/plugin.ts';
+import { StartRefused } from './start-refused.ts';
+
+export interface LoadAgentOptions {
+  readonly config: Config;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly transcript: Transcript;
+  readonly matrix: MatrixAccess;
+  readonly checkpointFolder: string;
+  readonly chance: () => number;
+}
+export interface Agent {
+  readonly runner: MainRunner;
+  readonly models: Models;
+}
+
+export function loadAgent(options: LoadAgentOptions): Agent {
+  const { config, logger } = options;
+  const registry = buildPluginRegistry([clock, room], {});
+  if (!registry.ok) throw new StartRefused(`the plugins do not fit together: ${registry.error.join('; ')}.`);
+  const models = createModels({
+    clock: options.clock,
+    baseUrl: config.openaiBaseUrl,
+    // The client insists on a key; servers that need none ignore it.
+    apiKey: config.openaiApiKey?.reveal() ?? 'none',
+    roles: { main: config.modelMain },
+    idleTimeoutMs: config.modelIdleTimeoutS * 1_000,
+  });
+  const runner = createMainRunner({
+    clock: options.clock,
+    logger,
+    transcript: options.transcript,
+    marks: createToolMarks({ store: options.store, clock: options.clock }),
+    models,
+    registry: registry.value,
+    matrix: options.matrix,
+    checkpointFolder: options.checkpointFolder,
+    oracleName: config.oracleName,
+    contextMessages: config.contextMessages,
+    chance: options.chance,
+  });
+  return { runner, models };
+}
