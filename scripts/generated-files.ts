@@ -41,7 +41,7 @@ function buildConfigurationPage(): string {
   return `${generatedFrom('src/config/fields.ts')}
 # Configuration
 
-Every setting is an environment variable; \`.env\` in the working directory (or \`--env-file\`) is read too, and the environment wins over it.
+Every setting is an environment variable; \`.env\` in the working directory (or \`--settings\`) is read too, and the environment wins over it.
 What \`MATRIX_REGISTRATION_FILE\` and the key file say counts where a variable is left out; a variable that contradicts them stops the start.
 
 - A bad value stops the start. All faults are named at once, each with its remedy; a bad value never becomes the default.

@@ -20,7 +20,7 @@ export interface LoadedConfig {
 export interface LoadConfigOptions {
   readonly environment: Environment;
   /** Must exist; left out, `.env` in the working directory is read when it is there. */
-  readonly envFile?: string | undefined;
+  readonly settings?: string | undefined;
 }
 
 export async function loadConfig(options: LoadConfigOptions): Promise<Result<LoadedConfig, readonly ConfigProblem[]>> {
@@ -59,13 +59,13 @@ const FILLED_BY: Readonly<Record<string, readonly string[]>> = {
   ORACLE_KEY_FILE: ['ORACLE_DID'],
 };
 
-async function readWithEnvFile({ environment, envFile }: LoadConfigOptions, problems: ConfigProblem[]): Promise<Environment> {
-  const path = envFile ?? join(process.cwd(), '.env');
+async function readWithEnvFile({ environment, settings }: LoadConfigOptions, problems: ConfigProblem[]): Promise<Environment> {
+  const path = settings ?? join(process.cwd(), '.env');
   const text = await readText(path);
   if (text.ok) return { ...parseEnv(text.value), ...environment };
-  if (envFile !== undefined || text.error !== 'ENOENT') {
+  if (settings !== undefined || text.error !== 'ENOENT') {
     problems.push({
-      name: '--env-file',
+      name: '--settings',
       message: `${path} cannot be read (${text.error}).`,
       remedy: 'Give the path of a readable file.',
     });

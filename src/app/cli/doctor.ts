@@ -12,9 +12,9 @@ import { checkData } from './doctor/data-checks.ts';
 import { checkHomeserver } from './doctor/homeserver-checks.ts';
 import { checkModel, checkPublicUrl, isListening } from './doctor/http-checks.ts';
 
-export async function runDoctor({ envFile }: { readonly envFile?: string }): Promise<void> {
+export async function runDoctor({ settings }: { readonly settings?: string }): Promise<void> {
   let wrong = 0;
-  for await (const check of checkEverything(envFile)) {
+  for await (const check of checkEverything(settings)) {
     if (check.status === 'failed') wrong += 1;
     process.stdout.write(`${buildLine(check)}\n`);
   }
@@ -23,8 +23,8 @@ export async function runDoctor({ envFile }: { readonly envFile?: string }): Pro
   process.exitCode = 1;
 }
 
-async function* checkEverything(envFile: string | undefined): AsyncGenerator<Check> {
-  const loaded = await loadConfig({ environment: readEnvironment(), envFile });
+async function* checkEverything(settings: string | undefined): AsyncGenerator<Check> {
+  const loaded = await loadConfig({ environment: readEnvironment(), settings });
   if (!loaded.ok) {
     for (const { message, remedy } of loaded.error) yield failed('config', message.replace(/\.$/u, ''), remedy);
     return;

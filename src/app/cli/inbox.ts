@@ -26,14 +26,14 @@ interface ListOptions {
   readonly state: string;
   readonly limit: number;
   readonly json: boolean;
-  readonly envFile?: string;
+  readonly settings?: string;
 }
 const STATES: Readonly<Record<string, string>> = { dead: "state = 'dead'", ready: "state = 'ready'", all: '1' };
 
-export async function runInboxList({ state, limit, json, envFile }: ListOptions): Promise<void> {
+export async function runInboxList({ state, limit, json, settings }: ListOptions): Promise<void> {
   const where = STATES[state];
   if (where === undefined) throw new CliError('--state is none of: dead, ready, all.');
-  const database = await openDatabase({ envFile, readonly: true });
+  const database = await openDatabase({ settings, readonly: true });
   try {
     const columns = 'event_id, room_id, sender, type, state, attempts, received_at, error';
     const rows = database.prepare(`SELECT ${columns} FROM inbox WHERE ${where} ORDER BY id LIMIT ?`).all(limit) as Row[];
@@ -68,14 +68,14 @@ function buildAge(ms: number): string {
 
 interface RequeueOptions {
   readonly all: boolean;
-  readonly envFile?: string;
+  readonly settings?: string;
 }
 
-export async function runInboxRequeue(events: readonly string[], { all, envFile }: RequeueOptions): Promise<void> {
+export async function runInboxRequeue(events: readonly string[], { all, settings }: RequeueOptions): Promise<void> {
   if (all === events.length > 0) throw new CliError('name the events to requeue, or give --all.');
   const bad = events.find((event) => !parseEventId(event).ok);
   if (bad !== undefined) throw new CliError(`${printable(bad)} is not an event id ($…); quote it, because of the $.`);
-  const database = await openDatabase({ envFile, readonly: false });
+  const database = await openDatabase({ settings, readonly: false });
   try {
     const dead = new Set((database.prepare("SELECT event_id FROM inbox WHERE state = 'dead'").all() as Row[]).map((row) => row.event_id));
     const asked = all ? [...dead] : events;
@@ -101,8 +101,8 @@ export async function runInboxRequeue(events: readonly string[], { all, envFile 
 const REQUEUE = 'inbox.requeue';
 const BUSY_TIMEOUT_MS = 5_000;
 
-async function openDatabase({ envFile, readonly }: { envFile: string | undefined; readonly: boolean }): Promise<Database> {
-  const path = dataPaths(await loadDataDir({ environment: readEnvironment(), envFile })).database;
+async function openDatabase({ settings, readonly }: { settings: string | undefined; readonly: boolean }): Promise<Database> {
+  const path = dataPaths(await loadDataDir({ environment: readEnvironment(), settings })).database;
   if (!existsSync(path)) throw new CliError(`there is no database at ${path}: run this where the oracle's .env is, or set DATA_DIR.`);
   try {
     const database = new Sqlite(path, { readonly, fileMustExist: true, timeout: BUSY_TIMEOUT_MS });

@@ -24,7 +24,8 @@ export async function main(args: readonly string[]): Promise<void> {
 
 const stackOf = (error: unknown): string => (error instanceof Error ? (error.stack ?? error.message) : String(error));
 const example = (text: string): string => `\nExample:\n  $ matrix-oracle ${text}\n`;
-const ENV_FILE = ['--env-file <path>', 'settings file (left out: .env in the working directory, if there is one)'] as const;
+// Not `--env-file`: Node takes that for itself, wherever it stands in the line.
+const SETTINGS = ['--settings <path>', 'settings file (left out: .env in the working directory, if there is one)'] as const;
 
 function buildProgram(): Command {
   const program = new Command('matrix-oracle')
@@ -68,7 +69,7 @@ function addStart(program: Command): void {
   program
     .command('start')
     .description('run the oracle until SIGTERM or Ctrl-C')
-    .option(...ENV_FILE)
+    .option(...SETTINGS)
     .addHelpText('after', example('start'))
     .action(async (options) => (await import('./start.ts')).runStart(options));
 }
@@ -77,7 +78,7 @@ function addDoctor(program: Command): void {
   program
     .command('doctor')
     .description('check settings, homeserver, database and model, each with a remedy')
-    .option(...ENV_FILE)
+    .option(...SETTINGS)
     .addHelpText('after', example('doctor'))
     .action(async (options) => (await import('./doctor.ts')).runDoctor(options));
 }
@@ -102,7 +103,7 @@ function addMint(program: Command): void {
     .requiredOption('--body <text>', 'what is said')
     .option('--thread <id>', 'root event of the thread')
     .option('--audience <did>', 'DID of the oracle (left out: ORACLE_DID of the settings)')
-    .option(...ENV_FILE)
+    .option(...SETTINGS)
     .addHelpText('after', example("mint message --key alice.key --room '!r' --sender @alice:example.org --body hello"))
     .action(async (options) => (await import('./mint.ts')).runMintMessage(options));
   mint
@@ -116,7 +117,7 @@ function addMint(program: Command): void {
     .option('--room <id>', 'direct room with the oracle')
     .option('--thread <id>', 'session that the path names')
     .option('--audience <did>', 'DID of the oracle (left out: ORACLE_DID of the settings)')
-    .option(...ENV_FILE)
+    .option(...SETTINGS)
     .addHelpText('after', example('mint request --key alice.key --sender @alice:example.org --path /sessions'))
     .action(async (options) => (await import('./mint.ts')).runMintRequest(options));
 }
@@ -132,7 +133,7 @@ function addInbox(program: Command): void {
     .option('--state <state>', 'dead, ready or all', 'dead')
     .option('--limit <n>', 'at most so many rows', parseLimit, 100)
     .option('--json', 'print JSON', false)
-    .option(...ENV_FILE)
+    .option(...SETTINGS)
     .addHelpText('after', example('inbox list --state all'))
     .action(async (options) => (await import('./inbox.ts')).runInboxList(options));
   inbox
@@ -140,7 +141,7 @@ function addInbox(program: Command): void {
     .description('have dead events handled again by the running oracle, or at its next start')
     .argument('[event...]', 'event ids')
     .option('--all', 'every dead event', false)
-    .option(...ENV_FILE)
+    .option(...SETTINGS)
     .addHelpText('after', example("inbox requeue '$event'"))
     .action(async (events, options) => (await import('./inbox.ts')).runInboxRequeue(events, options));
 }

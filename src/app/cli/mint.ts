@@ -50,7 +50,7 @@ interface SpeakerOptions {
   readonly sender: string;
   readonly thread?: string;
   readonly audience?: string;
-  readonly envFile?: string;
+  readonly settings?: string;
 }
 
 export async function runMintMessage(options: SpeakerOptions & { readonly room: string; readonly body: string }): Promise<void> {
@@ -122,9 +122,9 @@ async function readKey(path: string): Promise<SigningKey> {
   return key.value;
 }
 
-async function audienceOf({ audience, envFile }: SpeakerOptions): Promise<Did> {
+async function audienceOf({ audience, settings }: SpeakerOptions): Promise<Did> {
   if (audience !== undefined) return parsed('--audience', parseDid(audience), 'a DID');
-  const did = await loadOracleDid({ environment: readEnvironment(), envFile });
+  const did = await loadOracleDid({ environment: readEnvironment(), settings });
   if (did !== undefined) return did;
   throw new CliError("the oracle's DID is not known here: give --audience, or run this where the oracle's .env is.");
 }

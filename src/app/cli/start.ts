@@ -10,8 +10,8 @@ import { CliError, configError } from './cli-error.ts';
 import { describeStartError } from './describe-start-error.ts';
 import { runUntilSignal } from './run-until-signal.ts';
 
-export async function runStart({ envFile }: { readonly envFile?: string }): Promise<void> {
-  const loaded = await loadConfig({ environment: readEnvironment(), envFile });
+export async function runStart({ settings }: { readonly settings?: string }): Promise<void> {
+  const loaded = await loadConfig({ environment: readEnvironment(), settings });
   if (!loaded.ok) throw configError(loaded.error);
   const { config, warnings } = loaded.value;
   const pretty = config.logFormat === 'pretty' || (config.logFormat === 'auto' && process.stdout.isTTY);
