@@ -151,13 +151,19 @@ function parseLimit(text: string): number {
   throw new InvalidArgumentError('It must be a whole number between 1 and 99999.');
 }
 
+function parsePort(text: string): number {
+  if (/^[1-9]\d{0,4}$/u.test(text) && Number(text) <= 65_535) return Number(text);
+  throw new InvalidArgumentError('It must be a port between 1 and 65535.');
+}
+
 function addDemo(program: Command): void {
   program
     .command('demo')
     .description('start a homeserver, a model and the oracle, and chat in the terminal (in a clone only)')
     .option('--say <text...>', 'say this instead of opening a chat, and exit')
     .option('--json', 'with --say: print one JSON document', false)
-    .option('--data <dir>', 'folder of the demo', '.demo')
+    .option('--data <dir>', 'folder of the demo: homeserver, keys, log', '.demo')
+    .option('--port <n>', 'port of the homeserver (left out: a free one, which is kept)', parsePort)
     .addHelpText('after', example('demo --say "What time is it?" --json'))
     .action(async (options) => (await import('./demo.ts')).runDemo(options));
 }

@@ -1,0 +1,128 @@
+/**
+ * The life of a demo: start, chat or say, stop. However it ends (Ctrl-C, a signal, an error half-way, a closed terminal) everything that was started
+ * is stopped again, newest first; a second Ctrl-C ends at once, and then the homeserver dies with this process.
+ */
+import { MatrixError } from '../../../../synapse-dev/homeserver/matrix-request.ts';
+import { SetupError } from '../../../../synapse-dev/homeserver/setup-problem.ts';
+import { ModelServerError } from '../../../../synapse-dev/model/server.ts';
+import { systemClock } from '../../../system-clock.ts';
+import { CliError } from '../cli-error.ts';
+import type { DemoOptions } from '../demo.ts';
+import { chat } from './chat.ts';
+import { type DemoFolder, openDemoFolder } from './demo-folder.ts';
+import { PERSON } from './person.ts';
+import { describeFailure, sayAll } from './say.ts';
+import { type Demo, startDemo } from './start-demo.ts';
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+/** The oracle gets 10 s for its runs, Synapse as much. */
+const STOP_LIMIT_MS = 25_000;
+const EXIT_BY_SIGINT = 130;
+
+export async function runDemoInClone(options: DemoOptions): Promise<void> {
+  const stop = new AbortController();
+  let asked = 0;
+  const onSignal = () => {
+    asked += 1;
+    if (asked > 1) process.exit(EXIT_BY_SIGINT);
+    stop.abort(new CliError('the demo was stopped before it was done.'));
+  };
+  for (const signal of SIGNALS) process.on(signal, onSignal);
+  // A reader that went away (`| head`) is an end like any other.
+  process.stdout.on('error', onSignal);
+  const cleanup = new AsyncDisposableStack();
+  try {
+    await run(options, { signal: stop.signal, cleanup });
+  } catch (error) {
+    const stoppedByPerson = stop.signal.aborted && options.say === undefined;
+    if (!stoppedByPerson) throw explain(stop.signal.aborted ? stop.signal.reason : error);
+  } finally {
+    const limit = systemClock.after(STOP_LIMIT_MS, () => process.exit(1));
+    await cleanup.disposeAsync();
+    limit.cancel();
+    for (const signal of SIGNALS) process.off(signal, onSignal);
+    process.stdout.off('error', onSignal);
+  }
+}
+
+async function run(options: DemoOptions, { signal, cleanup }: { signal: AbortSignal; cleanup: AsyncDisposableStack }): Promise<void> {
+  const progress = (line: string) => void process.stderr.write(`• ${line}\n`);
+  const folder = await openDemoFolder(options.data);
+  cleanup.defer(() => folder.release());
+  const demo = await startDemo({ folder, port: options.port, progress, signal, cleanup });
+  progress(`ready after ${(demo.readyMs / 1_000).toFixed(1)} s`);
+  if (options.say !== undefined) return sayAndReport(options.say, { options, demo, folder, signal });
+  process.stdout.write(buildIntroduction(demo, folder));
+  await chat({ person: demo.person, signal, describe });
+  progress('stopping');
+}
+
+interface SayParts {
+  readonly options: DemoOptions;
+  readonly demo: Demo;
+  readonly folder: DemoFolder;
+  readonly signal: AbortSignal;
+}
+
+async function sayAndReport(texts: readonly string[], { options, demo, folder, signal }: SayParts): Promise<void> {
+  const { homeserver, oracle, person, model } = demo;
+  const { oracleLog } = folder;
+  const prompts = await sayAll({ person, texts, silent: options.json, oracleLog, signal });
+  if (options.json) {
+    const document = {
+      v: 1,
+      prompts,
+      homeserver: { baseUrl: homeserver.baseUrl, serverName: homeserver.serverName },
+      sidecar: { url: demo.sidecarUrl },
+      metrics: { url: oracle.metricsUrl },
+      oracle: { userId: oracle.userId, did: folder.oracleKey.did },
+      user: { userId: person.userId, did: person.did },
+      room: { roomId: person.roomId },
+      model: { name: model.name, baseUrl: model.baseUrl },
+      readyMs: demo.readyMs,
+      dataDir: folder.dir,
+      oracleLog,
+    };
+    process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
+  }
+  const failure = describeFailure(prompts, oracleLog);
+  if (failure !== undefined) throw new CliError(failure);
+}
+
+function buildIntroduction({ homeserver, sidecarUrl, oracle, model }: Demo, folder: DemoFolder): string {
+  const lines = [
+    `You are talking to ${oracle.userId}. Each line you type is a signed Matrix message; Ctrl-C ends.`,
+    '',
+    '  Element   The same chat in Element (Desktop, or Web in a browser on this machine, as it must reach 127.0.0.1):',
+    `            homeserver ${homeserver.baseUrl}`,
+    `            user       ${PERSON}`,
+    `            password   ${folder.state.password}`,
+    `  Sidecar   ${sidecarUrl} (try ${sidecarUrl}/health; its API is at /docs/json)`,
+    model.own
+      ? '  Model     the demo model, which follows fixed rules (for your own set OPENAI_API_KEY, OPENAI_BASE_URL, MODEL_MAIN)'
+      : `  Model     ${model.name} at ${model.baseUrl}`,
+    `  Data      ${folder.dir} (delete it to begin anew)`,
+    `  Log       ${folder.oracleLog}`,
+    '',
+    model.own ? 'Try: hello · what time is it? · give me a long answer with code and a table' : 'Say hello.',
+    '',
+  ];
+  return `\n${lines.join('\n')}\n`;
+}
+
+/** What the surroundings caused, as a sentence; a bug stays what it is and shows its stack. */
+function explain(error: unknown): unknown {
+  if (error instanceof CliError) return error;
+  if (error instanceof SetupError || error instanceof ModelServerError) return new CliError(error.message, { cause: error });
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  if (code === 'START_REFUSED') return new CliError(describe(error), { cause: error });
+  if (code === 'EADDRINUSE') {
+    const port = error instanceof Error && 'port' in error ? String(error.port) : 'one of its ports';
+    return new CliError(`port ${port} was taken by another program while the demo started: start the demo again.`, { cause: error });
+  }
+  if (code === 'ENOSPC') return new CliError('the disk is full: make room and start again.', { cause: error });
+  if (error instanceof MatrixError) return new CliError(`the homeserver refused a call of the demo: ${error.message}.`, { cause: error });
+  return error;
+}
+
+const describe = (error: unknown): string => (error instanceof Error ? error.message : String(error));
