@@ -5,6 +5,8 @@
 import type { Clock } from '../../time.ts';
 
 export interface Running {
+  /** Rejects when it cannot become useful: the homeserver does not know us, say. Never waited for longer than the first signal. */
+  readonly ready: Promise<void>;
   /** Stops claiming, lets runs reach a checkpoint, closes what is open. */
   stop(): Promise<void>;
 }
@@ -40,10 +42,13 @@ export async function runUntilSignal({ start, clock, signals, exit }: RunUntilSi
   signals.on('SIGINT', onSignal);
   try {
     const running = await start();
-    await asked;
-    const limit = clock.after(STOP_LIMIT_MS, () => exit(1));
-    await running.stop();
-    limit.cancel();
+    try {
+      await Promise.race([asked, running.ready.then(() => asked)]);
+    } finally {
+      const limit = clock.after(STOP_LIMIT_MS, () => exit(1));
+      await running.stop();
+      limit.cancel();
+    }
   } finally {
     signals.off('SIGTERM', onSignal);
     signals.off('SIGINT', onSignal);

@@ -17,19 +17,16 @@ export async function runStart({ settings }: { readonly settings?: string }): Pr
   const pretty = config.logFormat === 'pretty' || (config.logFormat === 'auto' && process.stdout.isTTY);
   const logger = createLogger({ level: config.logLevel, format: pretty ? 'pretty' : 'json' });
   for (const { message, remedy } of warnings) logger.warn({ reason: `${message} ${remedy}` }, 'setting without effect');
-  await runUntilSignal({
-    clock: systemClock,
-    signals: process,
-    exit: (code) => process.exit(code),
-    start: async () => {
-      const { startOracle } = await import('../main.ts');
-      try {
-        return await startOracle({ config, logger, clock: systemClock });
-      } catch (error) {
-        const sentence = describeStartError(error, config);
-        if (sentence === undefined) throw error;
-        throw new CliError(sentence, { cause: error });
-      }
-    },
-  });
+  try {
+    await runUntilSignal({
+      clock: systemClock,
+      signals: process,
+      exit: (code) => process.exit(code),
+      start: async () => (await import('../main.ts')).startOracle({ config, logger, clock: systemClock }),
+    });
+  } catch (error) {
+    const sentence = describeStartError(error, config);
+    if (sentence === undefined) throw error;
+    throw new CliError(sentence, { cause: error });
+  }
 }

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { runUntilSignal, STOP_LIMIT_MS } from '../../../../src/app/cli/run-until-signal.ts';
 import { fakeClock } from '../../../fakes/fake-clock.ts';
 
-function createCase({ stop = async () => {} }: { stop?: () => Promise<void> } = {}) {
+function createCase({ stop = async () => {}, ready = Promise.resolve() }: { stop?: () => Promise<void>; ready?: Promise<void> } = {}) {
   const signals = new EventEmitter();
   const clock = fakeClock();
   const exits: number[] = [];
@@ -11,6 +11,7 @@ function createCase({ stop = async () => {} }: { stop?: () => Promise<void> } = 
   const start = async () => {
     events.push('started');
     return {
+      ready,
       stop: async () => {
         events.push('stopping');
         await stop();
@@ -77,4 +78,23 @@ test('a start that fails is thrown on, with no listener left', async () => {
   await expect(runUntilSignal({ start, clock: fakeClock(), signals, exit: () => {} })).rejects.toThrow('no');
 
   expect(signals.listenerCount('SIGTERM')).toBe(0);
+});
+
+test('an oracle that cannot become ready is stopped and the reason thrown on', async () => {
+  const { events, done, clock } = createCase({ ready: Promise.reject(new Error('unknown as_token')) });
+
+  await expect(done).rejects.toThrow('unknown as_token');
+
+  expect(events).toEqual(['started', 'stopping', 'stopped']);
+  expect(clock.pending()).toBe(0);
+});
+
+test('a signal before it is ready does not wait for that', async () => {
+  const { signals, events, done } = createCase({ ready: new Promise(() => {}) });
+  await settle();
+
+  signals.emit('SIGTERM');
+  await done;
+
+  expect(events).toEqual(['started', 'stopping', 'stopped']);
 });
