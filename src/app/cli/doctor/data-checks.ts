@@ -7,7 +7,10 @@ import { type Check, failed, passed, skipped } from './check.ts';
 
 const BUSY_TIMEOUT_MS = 5_000;
 
-export async function* checkData(config: Pick<Config, 'dataDir' | 'oracleKeyFile'>): AsyncGenerator<Check> {
+export async function* checkData(
+  config: Pick<Config, 'dataDir' | 'oracleKeyFile'>,
+  { busyTimeoutMs = BUSY_TIMEOUT_MS }: { readonly busyTimeoutMs?: number } = {},
+): AsyncGenerator<Check> {
   const paths = dataPaths(config.dataDir);
   yield await checkKeyFile(config.oracleKeyFile ?? paths.key);
   const folder = await modeOf(paths.dir);
@@ -25,7 +28,7 @@ export async function* checkData(config: Pick<Config, 'dataDir' | 'oracleKeyFile
       : failed('database', `${paths.dir} cannot be written`, remedy);
     return;
   }
-  yield* checkDatabase(paths.database);
+  yield* checkDatabase(paths.database, busyTimeoutMs);
 }
 
 /** Group and others. */
@@ -51,10 +54,10 @@ async function checkKeyFile(path: string): Promise<Check> {
     : failed('key file', `${path} can be read by other users of this machine`, `Run \`chmod 600 ${path}\`.`);
 }
 
-async function* checkDatabase(path: string): AsyncGenerator<Check> {
+async function* checkDatabase(path: string, busyTimeoutMs: number): AsyncGenerator<Check> {
   let database: Database;
   try {
-    database = new Sqlite(path, { fileMustExist: true, timeout: BUSY_TIMEOUT_MS });
+    database = new Sqlite(path, { fileMustExist: true, timeout: busyTimeoutMs });
   } catch (error) {
     yield unwritable(path, error);
     return;

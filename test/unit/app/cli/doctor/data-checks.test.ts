@@ -1,0 +1,77 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Sqlite from 'better-sqlite3';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Check } from '../../../../../src/app/cli/doctor/check.ts';
+import { checkData } from '../../../../../src/app/cli/doctor/data-checks.ts';
+import { openStore } from '../../../../../src/store/store.ts';
+
+let dir: string;
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'matrix-oracle-doctor-'));
+});
+afterEach(() => rmSync(dir, { recursive: true }));
+
+const run = (dataDir = dir): Promise<Check[]> => Array.fromAsync(checkData({ dataDir, oracleKeyFile: undefined }));
+const shortOf = (checks: readonly Check[]): string[] => checks.map((check) => `${check.name} ${check.status}`);
+
+test('before the first start there is nothing to complain about', async () => {
+  expect(shortOf(await run(join(dir, 'later')))).toEqual(['key file skipped', 'database skipped']);
+  expect(shortOf(await run())).toEqual(['key file skipped', 'database ok']);
+});
+
+test('a key or a folder that others can read is a fault (G12)', async () => {
+  writeFileSync(join(dir, 'oracle.key'), 'x', { mode: 0o644 });
+  chmodSync(dir, 0o755);
+
+  const checks = await run();
+
+  expect(shortOf(checks)).toEqual(['key file failed', 'data folder failed', 'database ok']);
+  expect(JSON.stringify(checks)).toContain('chmod 600');
+});
+
+test('parked and dead rows are counted, with the reason of the newest', async () => {
+  openStore({ path: join(dir, 'oracle.db'), now: 0 }).close();
+  const clean = await run();
+  const database = new Sqlite(join(dir, 'oracle.db'));
+  database.exec(`INSERT INTO outbox (txn_id, lane, room_id, sender, device_id, kind, event_type, content, deadline_at, created_at, state, error)
+    VALUES ('t', 'l', '!r', '@o:x', 'D', 'answer', 'm.room.message', '{}', 1, 1, 'parked', '413 M_TOO_LARGE')`);
+  database.exec(`INSERT INTO inbox (ord, event_id, room_id, sender, type, source, event, received_at, state)
+    VALUES (1, '$e', '!r', '@a:x', 'm.room.message', 'push', '{}', 1, 'dead')`);
+  database.close();
+
+  const stuck = await run();
+
+  expect(shortOf(clean)).toEqual(['key file skipped', 'database ok', 'outbox ok', 'inbox ok']);
+  expect(shortOf(stuck)).toEqual(['key file skipped', 'database ok', 'outbox failed', 'inbox failed']);
+  expect(JSON.stringify(stuck)).toContain('413 M_TOO_LARGE');
+});
+
+test('a file that is no database is a fault with its code', async () => {
+  writeFileSync(join(dir, 'oracle.db'), 'this is not a database, whatever its name says'.repeat(100));
+
+  const checks = await run();
+
+  expect(shortOf(checks)).toEqual(['key file skipped', 'database failed']);
+  expect(JSON.stringify(checks)).toContain('SQLITE_NOTADB');
+});
+
+test('a database that another process keeps locked is a fault, not a hang', { timeout: 20_000 }, async () => {
+  const path = join(dir, 'oracle.db');
+  openStore({ path, now: 0 }).close();
+  const other = new Sqlite(path);
+  other.exec('BEGIN IMMEDIATE');
+
+  const checks = await Array.fromAsync(checkData({ dataDir: dir, oracleKeyFile: undefined }, { busyTimeoutMs: 20 }));
+  other.close();
+
+  expect(shortOf(checks)).toEqual(['key file skipped', 'database failed']);
+  expect(JSON.stringify(checks)).toContain('SQLITE_BUSY');
+});
+
+test('a folder in the place of the database is a fault', async () => {
+  mkdirSync(join(dir, 'oracle.db'));
+
+  expect(shortOf(await run())).toEqual(['key file skipped', 'database failed']);
+});
