@@ -159,7 +159,9 @@ export function createSender(options: SenderOptions): Sender {
     if (plan.kind === 'park') return park(row, reason);
     if (plan.outage) closeGate(error, plan.delayMs);
     else recovered();
-    const at = Math.min(clock.now() + plan.delayMs, row.deadline_at);
+    // A refused connection says nothing about the row: the gate alone holds it back, so that a sign of life frees it at once.
+    const delayMs = error.status === 0 && plan.outage ? 0 : plan.delayMs;
+    const at = Math.min(clock.now() + delayMs, row.deadline_at);
     logger.debug(
       { txn_id: row.txn_id, room_id: row.room_id, attempt: row.attempts + 1, code: error.errcode, status: error.status },
       'a send is retried',

@@ -1,0 +1,349 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import type { MatrixApi } from '../../../appservice/matrix-api.ts';
+import { MatrixError } from '../../../appservice/matrix-api.ts';
+import { createSender, decideFailure, planRequest, type Sender } from '../../../appservice/sender.ts';
+import type { DeviceId, OutboxTxnId, RoomId, UserId } from '../../../src/ids.ts';
+import type { JsonObject } from '../../../src/json.ts';
+import { LIMITS } from '../../../src/limits.ts';
+import { createLogger } from '../../../src/observe/logger.ts';
+import { createOutbox, type Outbox, type OutboxRow } from '../../../src/outbox/outbox.ts';
+import { openStore, type Store } from '../../../src/store/store.ts';
+import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
+import { createFakeHomeserver, type FakeHomeserver, registerOracle } from '../../fakes/fake-homeserver.ts';
+
+const ORACLE = '@oracle:oracle.local' as UserId;
+const DEVICE = 'ORACLE' as DeviceId;
+const logger = createLogger({ level: 'silent', format: 'json' });
+const txn = (id: string) => id as OutboxTxnId;
+
+let clock: FakeClock;
+let homeserver: FakeHomeserver;
+let store: Store;
+let outbox: Outbox;
+let sender: Sender;
+let room: RoomId;
+let signals: string[];
+let api: MatrixApi;
+
+beforeEach(async () => {
+  clock = fakeClock();
+  homeserver = createFakeHomeserver({ clock });
+  const connection = homeserver.connection();
+  await registerOracle(connection);
+  api = connection.as({ userId: ORACLE, deviceId: DEVICE });
+  room = homeserver.createRoom({ creator: '@alice:oracle.local', invite: [ORACLE] }) as RoomId;
+  homeserver.join(room, ORACLE);
+  store = openStore({ path: ':memory:', now: clock.now() });
+  outbox = createOutbox({ store, identity: { sender: ORACLE, deviceId: DEVICE } });
+  signals = [];
+  sender = createSender({
+    outbox,
+    connection,
+    clock,
+    logger,
+    onSent: (row, eventId) => signals.push(`sent ${row.txn_id} ${eventId}`),
+    onParked: (row, reason) => signals.push(`parked ${row.txn_id} ${reason}`),
+    onOutage: () => signals.push('outage'),
+    onRecovered: () => signals.push('recovered'),
+  });
+  sender.start();
+});
+
+async function put(
+  id: string,
+  {
+    content = { msgtype: 'm.text', body: id } as JsonObject,
+    lane = 'one',
+    edits,
+    stateKey,
+  }: { content?: JsonObject; lane?: string; edits?: string; stateKey?: string } = {},
+) {
+  await store.write((tx) =>
+    outbox.insert(
+      tx,
+      {
+        txnId: txn(id),
+        lane,
+        roomId: room,
+        kind: 'answer',
+        eventType: stateKey === undefined ? 'm.room.message' : 'm.room.topic',
+        content,
+        ...(edits === undefined ? {} : { editsTxn: txn(edits) }),
+        ...(stateKey === undefined ? {} : { stateKey }),
+      },
+      clock.now(),
+    ),
+  );
+  outbox.wake();
+}
+/** Promises and the store's commits settle; time stands still but for the sender's own spacing of 2 ms. */
+async function settle() {
+  for (let turn = 0; turn < 8; turn += 1) await clock.advanceAsync(1);
+}
+const messages = () => homeserver.timeline(room).filter(({ type }) => type === 'm.room.message');
+const bodies = () => messages().map(({ content }) => content['body']);
+const stateOf = (id: string) =>
+  store.read.get(store.sql.selectFrom('outbox').select(['state', 'error', 'attempts', 'not_before']).where('txn_id', '=', txn(id)));
+const attempts = () => homeserver.requests.filter(({ method, path }) => method === 'PUT' && path.includes('/send/')).length;
+
+test('a row is sent as its own user and device and marked with the event id (G4)', async () => {
+  await put('answer.1');
+  await settle();
+
+  expect(bodies()).toEqual(['answer.1']);
+  expect(homeserver.requests.at(-1)?.query).toMatchObject({ user_id: ORACLE, device_id: DEVICE });
+  expect(outbox.eventIdOf(txn('answer.1'))).toBe(messages()[0]?.event_id);
+});
+
+test('an edit gets the id of the event it replaces, whatever the outbox knew when it was written (G4)', async () => {
+  await put('answer.1');
+  await put('answer.2', {
+    edits: 'answer.1',
+    content: { msgtype: 'm.text', body: '* b', 'm.new_content': { msgtype: 'm.text', body: 'b' } },
+  });
+  await settle();
+
+  expect(messages()[1]?.content['m.relates_to']).toEqual({ rel_type: 'm.replace', event_id: messages()[0]?.event_id });
+});
+
+test('a state row is put as state', async () => {
+  await put('tool.1', { stateKey: '', content: { topic: 'x' } });
+  await settle();
+
+  expect(homeserver.timeline(room).at(-1)).toMatchObject({ type: 'm.room.topic', state_key: '', content: { topic: 'x' } });
+});
+
+test('rows of a lane go one after the other, lanes side by side (G4)', async () => {
+  homeserver.trouble(/answer\.1$/, { kind: 'answer', status: 500, body: { errcode: 'M_UNKNOWN' } });
+
+  await put('answer.1', { lane: 'slow' });
+  await put('answer.2', { lane: 'slow' });
+  await put('answer.3', { lane: 'other' });
+  await settle();
+
+  expect(bodies()).toEqual(['answer.3']);
+  await clock.advanceAsync(1_000);
+  await settle();
+  expect(bodies()).toEqual(['answer.3', 'answer.1', 'answer.2']);
+});
+
+test('a send whose answer was lost becomes one event (G4)', async () => {
+  homeserver.trouble(/answer\.1$/, { kind: 'lose_answer' }, { kind: 'lose_answer' });
+
+  await put('answer.1');
+  await settle();
+  homeserver.stop();
+  homeserver.start();
+  await clock.advanceAsync(1_000);
+  await settle();
+
+  expect(messages()).toHaveLength(1);
+  expect(stateOf('answer.1')).toMatchObject({ state: 'sent' });
+});
+
+test('a rate limit is obeyed to the millisecond', async () => {
+  homeserver.trouble(/answer\.1$/, { kind: 'answer', status: 429, body: { errcode: 'M_LIMIT_EXCEEDED', retry_after_ms: 700 } });
+  const startedAt = clock.monotonic();
+
+  await put('answer.1');
+  await settle();
+  await clock.advanceAsync(startedAt + 699 - clock.monotonic());
+  const before = attempts();
+  await clock.advanceAsync(10);
+  await settle();
+
+  expect(before).toBe(0);
+  expect(bodies()).toEqual(['answer.1']);
+});
+
+test('a poisoned row is parked with its reason and the next one goes out (G4)', async () => {
+  await put('answer.1', { content: { msgtype: 'm.text', body: 'x'.repeat(70_000) } });
+  await put('answer.2', { edits: 'answer.1' });
+  await put('answer.3');
+  await settle();
+
+  expect(stateOf('answer.1')).toMatchObject({ state: 'parked', error: 'M_TOO_LARGE 413' });
+  expect(stateOf('answer.2')?.state).toBe('dropped');
+  expect(bodies()).toEqual(['answer.3']);
+  expect(signals[0]).toBe('parked answer.1 M_TOO_LARGE 413');
+});
+
+test('a row past its deadline is parked, not sent (G4)', async () => {
+  homeserver.stop();
+  await put('answer.1');
+  await settle();
+
+  clock.jump(LIMITS.outboxDeadlineMs);
+  homeserver.start();
+  await clock.advanceAsync(10_000);
+  await settle();
+
+  expect(stateOf('answer.1')).toMatchObject({ state: 'parked', error: 'deadline' });
+  expect(messages()).toEqual([]);
+});
+
+describe('while the homeserver is down', () => {
+  test('twenty lanes cost a few probes, not twenty each time, and all go out once when it is back', async () => {
+    homeserver.stop();
+    for (let lane = 0; lane < 20; lane += 1) await put(`answer.${lane}`, { lane: `lane ${lane}` });
+    await settle();
+    let probes = 0;
+    const before = store.read.all(store.sql.selectFrom('outbox').select('attempts')).reduce((sum, row) => sum + row.attempts, 0);
+    await clock.advanceAsync(60_000);
+    probes = store.read.all(store.sql.selectFrom('outbox').select('attempts')).reduce((sum, row) => sum + row.attempts, 0) - before;
+
+    homeserver.start();
+    await clock.advanceAsync(6_000);
+    await settle();
+
+    expect(probes).toBeLessThan(60);
+    expect(messages()).toHaveLength(20);
+    expect(signals.filter((signal) => !signal.startsWith('sent'))).toEqual(['outage', 'recovered']);
+  });
+
+  test('a sign of life is used at once', async () => {
+    homeserver.stop();
+    await put('answer.1');
+    await clock.advanceAsync(20_000);
+    homeserver.start();
+
+    sender.nudge();
+    await settle();
+
+    expect(bodies()).toEqual(['answer.1']);
+  });
+
+  test('a lane that always times out does not keep the others waiting (G4)', async () => {
+    homeserver.trouble(/bad$/, ...Array.from({ length: 50 }, () => ({ kind: 'answer', status: 504, body: {} }) as const));
+    await put('bad', { lane: 'bad' });
+    await settle();
+    await put('good', { lane: 'good' });
+    await clock.advanceAsync(10_000);
+    await settle();
+
+    expect(bodies()).toEqual(['good']);
+  });
+});
+
+test('a row that waits from an earlier process is found without a wake', async () => {
+  await sender.stop();
+  await put('answer.1');
+  store.write((tx) => tx.run(store.sql.updateTable('outbox').set({ not_before: clock.now() + 5_000 })));
+  await settle();
+  const next = createSender({ outbox, connection: homeserver.connection(), clock, logger });
+
+  next.start();
+  await clock.advanceAsync(7_000);
+  await settle();
+
+  expect(bodies()).toEqual(['answer.1']);
+  await next.stop();
+});
+
+test('nothing goes in the clear into an encrypted room, state does (G11)', async () => {
+  await sender.stop();
+  const guarded = createSender({ outbox, connection: homeserver.connection(), clock, logger, isEncrypted: async () => true });
+  guarded.start();
+
+  await put('answer.1');
+  await put('tool.1', { stateKey: '', content: { topic: 'x' } });
+  await settle();
+
+  expect(messages()).toEqual([]);
+  expect(stateOf('answer.1')).toMatchObject({ state: 'parked', error: 'encrypted room' });
+  expect(stateOf('tool.1')?.state).toBe('sent');
+  await guarded.stop();
+});
+
+test('while nobody can say whether a room is encrypted, nothing is sent (G11)', async () => {
+  await sender.stop();
+  const unknown = new MatrixError({ errcode: 'M_UNKNOWN', status: 500, retryAfterMs: null, certain: false });
+  const guarded = createSender({ outbox, connection: homeserver.connection(), clock, logger, isEncrypted: () => Promise.reject(unknown) });
+  guarded.start();
+
+  await put('answer.1');
+  await clock.advanceAsync(30_000);
+
+  expect(messages()).toEqual([]);
+  expect(stateOf('answer.1')?.state).toBe('ready');
+  await guarded.stop();
+});
+
+test('an idle sender has no timer, and a stopped one leaves none', async () => {
+  await put('answer.1');
+  await settle();
+  const idle = clock.pending();
+  homeserver.stop();
+  await put('answer.2');
+  await settle();
+
+  await sender.stop();
+
+  expect(idle).toBe(0);
+  expect(clock.pending()).toBe(0);
+});
+
+test('a stop waits for what is under way, and at most 5 s', async () => {
+  homeserver.trouble(/answer\.1$/, { kind: 'hang' });
+  await put('answer.1');
+  await settle();
+  let stopped = false;
+
+  const stop = sender.stop().then(() => {
+    stopped = true;
+  });
+  await clock.advanceAsync(4_000);
+  const early = stopped;
+  await clock.advanceAsync(2_000);
+  await stop;
+
+  expect(early).toBe(false);
+  expect(stateOf('answer.1')).toMatchObject({ state: 'ready', attempts: 0 });
+});
+
+test('the retry of a row sends the same bytes (G4)', async () => {
+  await put('answer.1', { content: { z: 1, a: 'é', msgtype: 'm.text', body: 'x' } });
+  const row = store.read.get(store.sql.selectFrom('outbox').selectAll()) as OutboxRow;
+
+  const [first, second] = [planRequest(row, null), planRequest(row, null)];
+
+  expect(first).toEqual(second);
+  expect(first).toMatchObject({ kind: 'send', body: Buffer.from('{"z":1,"a":"é","msgtype":"m.text","body":"x"}') });
+});
+
+describe('what a failure means', () => {
+  const fail = (errcode: string, status: number, retryAfterMs: number | null = null) =>
+    new MatrixError({ errcode, status, retryAfterMs, certain: false });
+  const fresh = { attempts: 0, outageAttempts: 0 };
+  test.each([
+    ['M_FORBIDDEN', 403],
+    ['M_NOT_FOUND', 404],
+    ['M_TOO_LARGE', 413],
+    ['M_BAD_JSON', 400],
+    ['M_UNKNOWN', 400],
+  ])('%s %d is given up', (errcode, status) => {
+    expect(decideFailure(fail(errcode, status), fresh)).toEqual({ kind: 'park' });
+  });
+  test.each([
+    ['TIMEOUT', 0, false],
+    ['CONNECTION_LOST', 0, false],
+    ['M_UNKNOWN', 500, false],
+    ['NOT_JSON', 404, false],
+    ['NOT_JSON', 301, false],
+    ['M_UNKNOWN_DEVICE', 400, false],
+    ['UNREACHABLE', 0, true],
+    ['NOT_JSON', 502, true],
+    ['M_UNKNOWN_TOKEN', 401, true],
+  ])('%s %d is tried again (outage: %s)', (errcode, status, outage) => {
+    expect(decideFailure(fail(errcode, status), fresh)).toMatchObject({ kind: 'retry', outage });
+  });
+  test('the wait grows from one second to a minute', () => {
+    const delays = [0, 1, 5, 6, 40].map((attempts) => decideFailure(fail('M_UNKNOWN', 500), { attempts, outageAttempts: 0 }));
+
+    expect(delays).toMatchObject([{ delayMs: 1_000 }, { delayMs: 2_000 }, { delayMs: 32_000 }, { delayMs: 60_000 }, { delayMs: 60_000 }]);
+  });
+});
+
+test('the fake can be reached, so silence above means silence', async () => {
+  expect(await api.request('GET', '/_matrix/client/v3/account/whoami')).toMatchObject({ user_id: ORACLE });
+});
