@@ -35,6 +35,7 @@ test('no address of a registry is in the lockfile', () => {
 });
 
 test.each([
+  ['htmlencode', 'packages/htmlencode'],
   ['request', 'packages/request'],
   ['request-promise', 'packages/request-promise'],
   ['@matrix-org/matrix-sdk-crypto-nodejs', 'packages/matrix-sdk-crypto-nodejs'],
