@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from 'vitest';
-import { createCliFolder } from './run-cli.ts';
+import { createCliFolder } from '../../../cli-folder.ts';
 
 const cli = createCliFolder();
 afterAll(() => cli.remove());

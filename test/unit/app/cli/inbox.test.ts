@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openStore } from '../../../../src/store/store.ts';
-import { type CliFolder, createCliFolder } from './run-cli.ts';
+import { type CliFolder, createCliFolder } from '../../../cli-folder.ts';
 
 let cli: CliFolder;
 beforeEach(() => {

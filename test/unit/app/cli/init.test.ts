@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { readRegistration } from '../../../../appservice/registration.ts';
 import { loadConfig } from '../../../../src/app/load-config.ts';
 import { readKeyFile } from '../../../../src/ucan/signing-key.ts';
-import { type CliFolder, createCliFolder } from './run-cli.ts';
+import { type CliFolder, createCliFolder } from '../../../cli-folder.ts';
 
 let cli: CliFolder;
 beforeEach(() => {

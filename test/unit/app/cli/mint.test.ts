@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { readKeyFile } from '../../../../src/ucan/signing-key.ts';
-import { type CliFolder, createCliFolder } from './run-cli.ts';
+import { type CliFolder, createCliFolder } from '../../../cli-folder.ts';
 
 let cli: CliFolder;
 beforeEach(() => {

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { describeStartError } from '../../../../src/app/cli/describe-start-error.ts';
-import { type CliFolder, createCliFolder } from './run-cli.ts';
+import { type CliFolder, createCliFolder } from '../../../cli-folder.ts';
 
 let cli: CliFolder;
 beforeEach(() => {
