@@ -62,17 +62,9 @@ function quietLogger(): Logger & { readonly warnings: string[] } {
 type Data = { [K in Frame['kind']]: { kind: K; data: Extract<Frame, { kind: K }>['data'] } }[Frame['kind']];
 
 /** A run with everything around it that a crash leaves alone; `restart` is what `kill -9` and a start leave. */
-function setUp({
-  run = aRun(),
-  federated = false,
-  schedule,
-}: {
-  run?: Run;
-  federated?: boolean;
-  schedule?: (flush: () => void) => void;
-} = {}) {
+function setUp({ run = aRun() }: { run?: Run } = {}) {
   const clock = fakeClock();
-  const store = openStore({ path: ':memory:', now: clock.now(), ...(schedule === undefined ? {} : { schedule }) });
+  const store = openStore({ path: ':memory:', now: clock.now() });
   const timeline = fakeTimeline();
   const logger = quietLogger();
   const typing: boolean[] = [];
@@ -85,7 +77,7 @@ function setUp({
       clock,
       logger,
       typing: (_room, on) => void typing.push(on),
-      isFederated: () => federated,
+      isFederated: () => false,
       observe: (event) => void observed.push(event),
     });
     return { outbox, projection, sender: fakeSender({ outbox, clock, timeline, onSent: projection.onSent }) };
@@ -149,6 +141,8 @@ const expected = (text: string) =>
     .filter((part) => part !== '');
 const bodies = (room: readonly ShownInRoom[]) => room.map(({ body }) => body);
 const LONG = 'This is more than enough text for a first version. ';
+const paragraphs = (bytes: number) =>
+  Array.from({ length: Math.ceil(bytes / 62) }, (_, at) => `Paragraph ${at} ${'lorem ipsum '.repeat(4)}`.trim()).join('\n\n');
 const FAILED = { code: 'MODEL_ERROR', message: 'The language model failed.', retryable: true, status: 502 };
 
 describe('an answer that grows', () => {
@@ -331,9 +325,6 @@ describe('typing', () => {
 });
 
 describe('an answer in parts', () => {
-  const paragraphs = (bytes: number) =>
-    Array.from({ length: Math.ceil(bytes / 62) }, (_, at) => `Paragraph ${at} ${'lorem ipsum '.repeat(4)}`.trim()).join('\n\n');
-
   test('100 kB go out as messages of the thread, each final once the next one begins', async () => {
     const it = setUp();
     const text = paragraphs(100_000);
@@ -361,6 +352,40 @@ describe('an answer in parts', () => {
 
     expect(bodies(it.room())).toEqual(expected(text));
     expect(it.timeline.events).toHaveLength(expected(text).length);
+  });
+
+  test('a part that used up its edits keeps one for the end, also when the next part has begun', async () => {
+    const it = setUp();
+    for (let at = 0; at < 800; at += 1) {
+      it.say('x ');
+      await it.pass(1_000);
+    }
+    it.say(paragraphs(20_000));
+    await it.pass(1_000);
+    expect(it.room()[0]).toMatchObject({ live: true, edits: LIMITS.editsPerMessage - 1 });
+    await it.end();
+
+    expect(it.room()[0]).toMatchObject({ live: false, edits: LIMITS.editsPerMessage });
+    expect(bodies(it.room())).toEqual(expected(it.text()));
+  });
+
+  test('a final part that a resume opens again gets no live marker back, and ends with the status of the run', async () => {
+    const it = setUp();
+    const text = paragraphs(20_000);
+    const first = splitAnswer(text)[0]?.raw.length ?? 0;
+    it.say(text);
+    await it.pass(1_000);
+    it.restart();
+    it.truncate(first - 1_000);
+    await it.pass(10_000);
+    it.say(' And so on.');
+    await it.pass(10_000);
+    expect(it.room()[0]).toMatchObject({ live: false, edits: 0 });
+    it.truncate(first - 1_000);
+    it.say(text.slice(first - 1_000, first).trimEnd());
+    await it.end();
+
+    expect(it.room()[0]).toMatchObject({ body: splitAnswer(text)[0]?.text, live: false, edits: 1, run: { status: 'completed' } });
   });
 
   test('a resumed model that says less leaves no old text standing (G5)', async () => {
@@ -454,16 +479,41 @@ describe('failure', () => {
     expect(it.room()).toMatchObject([{ body: `${LONG}More. The end.`, live: false, edits: 1 }]);
   });
 
-  test('a version that was due in the tick of the end does not follow it (G10)', async () => {
+  test('a version that falls due in the tick of the end does not follow it (G10)', async () => {
     const it = setUp();
     it.say(LONG);
-    await nextTask();
+    const ended = it.end();
     it.clock.advance(100);
-    const queued = it.rows().length;
+    await ended;
+
+    expect(it.room()).toMatchObject([{ body: LONG.trim(), live: false, edits: 0 }]);
+  });
+
+  test('a frame that comes while a version is being stored is shown by the next one', async () => {
+    const it = setUp();
+    it.say(LONG);
+    it.clock.advance(100);
+    it.say('More.');
+    await it.pass(0);
+    await it.pass(3_000);
+
+    expect(it.room()).toMatchObject([{ body: `${LONG}More.`, live: true, edits: 1 }]);
+  });
+
+  test('an edit that the homeserver refused is said again at the end', async () => {
+    const it = setUp();
+    const [first = '', second = ''] = [paragraphs(9_000), paragraphs(9_000)];
+    it.say(first);
+    await it.pass(100);
+    it.say(`\n\n${second}`);
+    await it.clock.advanceAsync(1);
+    await it.process().sender.refuseOne();
+    await it.pass(100);
+    expect(it.room()[0]?.live).toBe(true);
     await it.end();
 
-    expect(queued).toBe(0);
-    expect(it.room()).toMatchObject([{ body: LONG.trim(), live: false }]);
+    expect(bodies(it.room())).toEqual(expected(it.text()));
+    expect(it.room().some(({ live }) => live)).toBe(false);
   });
 
   test('a message that the homeserver refused is left alone', async () => {
@@ -516,7 +566,9 @@ describe('after a crash', () => {
     it.restart();
     it.truncate(5);
     it.say('was said differently this time, and at some length.');
+    await it.pass(500);
     await it.pass(3_000);
+    expect(it.room()).toMatchObject([{ body: it.text(), live: true }]);
     it.say(' The end.');
     await it.end();
 
