@@ -1,0 +1,122 @@
+/**
+ * What tests of plugins import: a context with the real rules of the host over a Matrix room that only remembers. It loads no agent library,
+ * so a plugin's tests start at once.
+ */
+import type { z } from 'zod';
+import { NotAvailableError } from './errors.ts';
+import type { EventId, OwnerId, PrincipalId, RoomId, RunId, SessionId, UserId } from './ids.ts';
+import type { JsonObject } from './json.ts';
+import type { Models } from './models/models.ts';
+import type { Logger } from './observe/logger.ts';
+import type { ToolDefinition } from './plugin-api/define-tool.ts';
+import type { Run } from './runs/run.ts';
+import { buildRuntimeContext } from './runtime-context/build-runtime-context.ts';
+import type { RuntimeContext } from './runtime-context/runtime-context.ts';
+
+export interface TestRuntimeOptions {
+  /** Wall clock ms. */
+  readonly now: number;
+  readonly timezone?: string;
+  readonly tier?: 'signed' | 'sender-bound' | 'listed';
+  readonly direct?: boolean;
+  /** Whether the user's own power level allows what a tool sends. */
+  readonly mayUserSend?: boolean;
+}
+export interface SentEvent {
+  readonly roomId: string;
+  readonly txnId: string;
+  readonly type: string;
+  readonly stateKey?: string;
+  readonly content: JsonObject;
+}
+export interface TestRuntime {
+  /** Events that tools have sent, in order. */
+  readonly sent: readonly SentEvent[];
+  /** Checks the arguments with the tool's schema and calls its handler with a context of its own, as the host does. */
+  call<Schema extends z.ZodObject>(tool: ToolDefinition<Schema>, args: z.input<Schema>): Promise<unknown>;
+  /** The context of the last call; over by then. */
+  readonly lastContext: RuntimeContext | undefined;
+}
+
+const ROOM = '!room:example.org' as RoomId;
+const silent: Logger = {
+  debug: () => undefined,
+  info: () => undefined,
+  warn: () => undefined,
+  error: () => undefined,
+  child: () => silent,
+};
+const noModels: Models = {
+  get: () => {
+    throw new NotAvailableError('llm.get in a test runtime');
+  },
+  nameOf: (role) => role,
+  listModels: () => [],
+  close: async () => undefined,
+};
+
+export function createTestRuntime({ now, timezone, tier = 'signed', direct = true, mayUserSend = true }: TestRuntimeOptions): TestRuntime {
+  const sent: SentEvent[] = [];
+  let calls = 0;
+  let lastContext: RuntimeContext | undefined;
+  const run: Run = {
+    id: '01J00000000000000000000000' as RunId,
+    sessionId: '$session' as SessionId,
+    roomId: ROOM,
+    threadRoot: null,
+    owner: 'did:key:zUser' as OwnerId,
+    principalId: 'did:key:zUser' as PrincipalId,
+    matrixUserId: '@user:example.org' as UserId,
+    tier,
+    client: 'matrix',
+    requestId: 'test',
+    hints: timezone === undefined ? {} : { timezone },
+    direct,
+    status: 'running',
+    attempt: 1,
+    createdAt: now,
+    startedAt: now,
+    deadlineAt: null,
+    fence: 1,
+    prompts: [],
+  };
+  return {
+    sent,
+    get lastContext() {
+      return lastContext;
+    },
+    async call(tool, args) {
+      const parsed = tool.schema.parse(args);
+      calls += 1;
+      let over = false;
+      lastContext = buildRuntimeContext({
+        run,
+        now: () => now,
+        models: noModels,
+        matrix: {
+          send: async ({ roomId, txnId, eventType, stateKey, content }) => {
+            sent.push({ roomId, txnId, type: eventType, content, ...(stateKey === undefined ? {} : { stateKey }) });
+            return `$sent${sent.length}` as EventId;
+          },
+          roomState: async () => [],
+          event: async () => ({}),
+          mayUserSend: async () => mayUserSend,
+        },
+        config: {},
+        plugins: new Set(),
+        logger: silent,
+        readMessages: () => [],
+        sendToolCall: () => undefined,
+        signal: new AbortController().signal,
+        isOver: () => over,
+        plugin: 'test',
+        call: { id: `call${calls}`, tool: tool.name, mayWriteExternally: tool.effect === 'write' && tool.reach === 'external' },
+      });
+      try {
+        return await tool.handler(parsed, lastContext);
+      } finally {
+        over = true;
+      }
+    },
+  };
+}

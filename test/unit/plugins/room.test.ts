@@ -1,0 +1,35 @@
+import { createTestRuntime } from 'matrix-oracle/testing';
+import { expect, test } from 'vitest';
+import { setRoomTopic } from '../../../plugins/room/plugin.ts';
+
+test('the topic goes to the room of the conversation, with a txn id of the call (G4)', async () => {
+  const runtime = createTestRuntime({ now: 0 });
+
+  await runtime.call(setRoomTopic, { topic: ' Plans ' });
+
+  expect(runtime.sent).toEqual([
+    {
+      roomId: '!room:example.org',
+      txnId: 'tool.01J00000000000000000000000.call1.1',
+      type: 'm.room.topic',
+      stateKey: '',
+      content: { topic: 'Plans' },
+    },
+  ]);
+});
+
+test("what the user's own power level does not allow is not sent", async () => {
+  const runtime = createTestRuntime({ now: 0, mayUserSend: false });
+
+  await expect(runtime.call(setRoomTopic, { topic: 'Plans' })).rejects.toMatchObject({ refusal: { code: 'NOT_ALLOWED' } });
+  expect(runtime.sent).toEqual([]);
+});
+
+test.each([{ tier: 'listed' as const }, { direct: false }])(
+  'it is refused without a signed message in a direct chat (%j)',
+  async (more) => {
+    const runtime = createTestRuntime({ now: 0, ...more });
+
+    await expect(runtime.call(setRoomTopic, { topic: 'Plans' })).rejects.toMatchObject({ refusal: { code: 'TIER_TOO_LOW' } });
+  },
+);

@@ -1,0 +1,93 @@
+import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { emptyCheckpoint } from '@langchain/langgraph-checkpoint';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { OwnerId } from '../../../../src/ids.ts';
+import { sha256Base64Url } from '../../../../src/json.ts';
+import { createLogger } from '../../../../src/observe/logger.ts';
+import { type CheckpointFiles, createCheckpointFiles } from '../../../../src/store/checkpoints/checkpoint-files.ts';
+import type { PruningSaver } from '../../../../src/store/checkpoints/pruning-saver.ts';
+
+let folder = '';
+let files: CheckpointFiles;
+const logger = createLogger({ level: 'silent', format: 'json' });
+const owner = (name: string): OwnerId => name as OwnerId;
+const config = { configurable: { thread_id: 't', checkpoint_ns: '' } };
+
+beforeEach(() => {
+  folder = join(mkdtempSync(join(tmpdir(), 'oracle-files-')), 'checkpoints');
+  files = createCheckpointFiles({ folder, logger, maxOpen: 2 });
+});
+afterEach(() => {
+  files.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const put = (saver: PruningSaver) => saver.put(config, emptyCheckpoint(), { source: 'input', step: -1, parents: {} });
+
+test('the folder is private, and file names do not name people', async () => {
+  await files.use(owner('did:key:zAlice'), put);
+
+  expect(statSync(folder).mode & 0o777).toBe(0o700);
+  expect(readdirSync(folder).join()).not.toContain('Alice');
+});
+
+test('owners do not see each other (G13)', async () => {
+  await files.use(owner('a'), put);
+
+  expect(await files.use(owner('a'), (saver) => saver.getTuple(config))).toBeDefined();
+  expect(await files.use(owner('b'), (saver) => saver.getTuple(config))).toBeUndefined();
+});
+
+test('every open sets synchronous=FULL and WAL', async () => {
+  for (let round = 0; round < 2; round += 1) {
+    const modes = await files.use(owner('a'), async (saver) => {
+      await put(saver);
+      return [saver.db.pragma('synchronous', { simple: true }), saver.db.pragma('journal_mode', { simple: true })];
+    });
+    expect(modes).toEqual([2, 'wal']);
+    files.close();
+    files = createCheckpointFiles({ folder, logger, maxOpen: 2 });
+  }
+});
+
+test('few files stay open, and one in use is never closed', async () => {
+  const gate = Promise.withResolvers<void>();
+  const busy = files.use(owner('busy'), async (saver) => {
+    await gate.promise;
+    return saver.db.open;
+  });
+  for (const name of ['a', 'b', 'c', 'd']) await files.use(owner(name), put);
+  expect(files.open).toBe(2);
+
+  gate.resolve();
+
+  expect(await busy).toBe(true);
+});
+
+test('a file in use when everything closes is closed by its last user', async () => {
+  const gate = Promise.withResolvers<void>();
+  let database: { open: boolean } | undefined;
+  const busy = files.use(owner('busy'), async (saver) => {
+    database = saver.db;
+    await gate.promise;
+  });
+  files.close();
+  expect(database?.open).toBe(true);
+
+  gate.resolve();
+  await busy;
+
+  expect(database?.open).toBe(false);
+  await expect(files.use(owner('a'), put)).rejects.toThrow('closed');
+});
+
+test('a file that is no database is set aside, and the owner goes on', async () => {
+  const path = join(folder, `${sha256Base64Url('a')}.db`);
+  writeFileSync(path, 'this is no database, but it is long enough to be looked at '.repeat(20));
+
+  await files.use(owner('a'), put);
+
+  expect(readdirSync(folder)).toContain(`${sha256Base64Url('a')}.db.damaged`);
+});

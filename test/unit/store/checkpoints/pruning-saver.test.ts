@@ -1,0 +1,56 @@
+import { emptyCheckpoint } from '@langchain/langgraph-checkpoint';
+import Sqlite from 'better-sqlite3';
+import { expect, test } from 'vitest';
+import { PruningSaver } from '../../../../src/store/checkpoints/pruning-saver.ts';
+
+async function putChain(saver: PruningSaver, count: number): Promise<string[]> {
+  let config: { configurable?: Record<string, unknown> } = { configurable: { thread_id: 't', checkpoint_ns: '' } };
+  const ids: string[] = [];
+  for (let at = 0; at < count; at += 1) {
+    const checkpoint = { ...emptyCheckpoint(), id: `1f0-${String(at).padStart(6, '0')}` };
+    config = await saver.put(config, checkpoint, { source: 'loop', step: at, parents: {} });
+    await saver.putWrites(config, [['messages', `w${at}`]], 'task');
+    ids.push(checkpoint.id);
+  }
+  return ids;
+}
+
+test('only the newest checkpoint and its parent stay, with their writes (G16)', async () => {
+  const database = new Sqlite(':memory:');
+  const saver = new PruningSaver(database);
+
+  const ids = await putChain(saver, 10);
+
+  const stored = (table: string) => database.prepare(`SELECT checkpoint_id FROM ${table} ORDER BY checkpoint_id`).pluck().all();
+  expect(stored('checkpoints')).toEqual(ids.slice(-2));
+  expect(stored('writes')).toEqual(ids.slice(-2));
+});
+
+test('rows of an owner are numbered without going back, also after pruning and a new start', async () => {
+  const database = new Sqlite(':memory:');
+  await putChain(new PruningSaver(database), 3);
+  await putChain(new PruningSaver(database), 5);
+
+  expect(database.prepare('SELECT max(owner_seq) FROM checkpoints').pluck().get()).toBe(8);
+});
+
+test('other threads and namespaces are left alone', async () => {
+  const database = new Sqlite(':memory:');
+  const saver = new PruningSaver(database);
+  await saver.put({ configurable: { thread_id: 'other' } }, { ...emptyCheckpoint(), id: '0' }, { source: 'input', step: -1, parents: {} });
+
+  await putChain(saver, 5);
+
+  expect(await saver.getTuple({ configurable: { thread_id: 'other' } })).toBeDefined();
+});
+
+test('a row that no longer parses counts as absent and is reported', async () => {
+  const database = new Sqlite(':memory:');
+  const seen: unknown[] = [];
+  const saver = new PruningSaver(database, (error) => seen.push(error));
+  await putChain(saver, 1);
+  database.exec(`UPDATE checkpoints SET checkpoint = '{"broken'`);
+
+  expect(await saver.getTuple({ configurable: { thread_id: 't' } })).toBeUndefined();
+  expect(seen).toHaveLength(1);
+});
