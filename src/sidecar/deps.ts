@@ -1,0 +1,81 @@
+/** Everything the sidecar needs, as ports: it knows neither Matrix nor the process it runs in. `src/app/main.ts` wires them. */
+
+import type { Refusal } from '../errors.ts';
+import type { Did, EventId, RoomId, SessionId, TokenId, UserId } from '../ids.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Result } from '../result.ts';
+import type { FrameReader } from '../runs/frames.ts';
+import type { Runs } from '../runs/ledger.ts';
+import type { Scheduler } from '../runs/scheduler.ts';
+import type { Viewers } from '../runs/viewers.ts';
+import type { Sessions } from '../sessions/sessions.ts';
+import type { Transcript } from '../sessions/transcript.ts';
+import type { Store, Tx } from '../store/store.ts';
+import type { Clock } from '../time.ts';
+import type { Links } from '../turn/links.ts';
+import type { TurnChecks } from '../turn/turn.ts';
+import type { VerifyInvocation } from '../ucan/verify-invocation.ts';
+
+export interface Health {
+  readonly live: boolean;
+  readonly ready: boolean;
+  readonly parts: readonly { readonly name: string; readonly ok: boolean; readonly detail?: string }[];
+}
+
+export interface SessionToOpen {
+  /** Null: no direct room with this account is known; one is to be opened. */
+  readonly roomId: RoomId | null;
+  readonly userId: UserId;
+  readonly did: Did;
+  /** The same token always means the same session: derive the transaction id of the event from it. */
+  readonly tokenId: TokenId;
+}
+export interface PromptToMirror {
+  readonly runId: string;
+  readonly sessionId: SessionId;
+  readonly roomId: RoomId;
+  readonly threadRoot: EventId | null;
+  readonly text: string;
+  readonly did: Did;
+  readonly requestId: string;
+  /** `http:<token id>`: unique, so the transaction id of the mirror is derived from it. */
+  readonly promptId: string;
+}
+
+export interface SidecarDeps {
+  readonly identity: { readonly name: string; readonly did: Did; readonly entityDid: string | null };
+  readonly store: Store;
+  readonly turn: TurnChecks;
+  readonly runs: Pick<Runs, 'read'>;
+  readonly frames: Pick<FrameReader, 'fold'>;
+  readonly viewers: Pick<Viewers, 'follow'>;
+  readonly sessions: Pick<Sessions, 'byId' | 'create'>;
+  readonly transcript: Pick<Transcript, 'page'>;
+  readonly links: Links;
+  readonly verify: VerifyInvocation;
+  /** ACCESS, judged on the linked account (DESIGN §5 "Who may use the oracle at all"). */
+  readonly mayUse: (user: UserId) => boolean;
+  readonly scheduler: Pick<Scheduler, 'cancel'>;
+  /** Posts the event that the session is named after. Idempotent per token: asked again it answers the same session. */
+  readonly openSession: (session: SessionToOpen) => Promise<Result<{ sessionId: SessionId; roomId: RoomId }, Refusal>>;
+  /** Writes the `m.notice` that shows a portal's prompt in the room, in the transaction that opens its turn. */
+  readonly mirrorPrompt: (tx: Tx, prompt: PromptToMirror) => void;
+  /** After that commit: a run may start, and the mirrored prompt may go out. */
+  readonly wakeScheduler: () => void;
+  readonly health: () => Health;
+  readonly models: () => { readonly ids: readonly string[]; readonly default: string };
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** A fresh random id; for requests that bring none, or one that may not be logged. */
+  readonly newRequestId: () => string;
+  readonly options: SidecarOptions;
+}
+export interface SidecarOptions {
+  /** `*`, or origins; only named origins may send credentials. */
+  readonly corsOrigins: readonly string[];
+  /** Believe `X-Forwarded-For`: only behind a proxy that sets it, because the limits below are per address. */
+  readonly trustProxy?: boolean;
+  readonly requestsPerMinute?: number;
+  /** Requests refused with 401 or 403, after which an address is not even verified for the rest of the minute. */
+  readonly refusedPerMinute?: number;
+}
