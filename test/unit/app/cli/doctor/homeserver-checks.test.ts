@@ -74,7 +74,10 @@ test.each<[string, Answers, string[]]>([
   ['no homeserver at all', { ' GET /_matrix/client/versions': { hello: 'world' } }, ['homeserver failed']],
   [
     'without our registration',
-    { ' GET /_matrix/client/v3/account/whoami': refusal(401, 'M_UNKNOWN_TOKEN') },
+    {
+      ' GET /_matrix/client/versions': refusal(401, 'M_UNKNOWN_TOKEN'),
+      ' GET /_matrix/client/v3/account/whoami': refusal(401, 'M_UNKNOWN_TOKEN'),
+    },
     ['homeserver ok', 'as_token failed'],
   ],
   [
