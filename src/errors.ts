@@ -272,6 +272,12 @@ export const ERRORS = {
     message: 'I cannot store anything at the moment. Please try again later.',
     hint: 'The database is locked, read-only or full; ready is false until it is writable again.',
   },
+  HOMESERVER_UNAVAILABLE: {
+    status: 503,
+    retryable: true,
+    message: 'The chat server does not answer at the moment. Please try again later.',
+    hint: 'The homeserver did not confirm an event or a room in time.',
+  },
   SHUTTING_DOWN: { status: 503, retryable: true, message: 'I am restarting. Please try again in a moment.', hint: 'SIGTERM was received.' },
   NOT_AVAILABLE: {
     status: 501,

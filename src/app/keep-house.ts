@@ -30,7 +30,13 @@ export function keepHouse({ store, inbox, clock, logger, retentionMs }: Housekee
       tx.run(sql.deleteFrom('rate_counts').where('at', '<', old));
       tx.run(sql.deleteFrom('control').where('done_at', '<', old));
       return tx.run(
-        sql.deleteFrom('outbox').where('seq', 'in', sql.selectFrom('outbox').select('seq').where('state', '!=', 'ready').where('created_at', '<', old).limit(BATCH)),
+        sql
+          .deleteFrom('outbox')
+          .where(
+            'seq',
+            'in',
+            sql.selectFrom('outbox').select('seq').where('state', '!=', 'ready').where('created_at', '<', old).limit(BATCH),
+          ),
       );
     });
     if (ids + tokens + sent > 0) logger.info({ count: ids + tokens + sent }, 'old rows were forgotten');

@@ -2,7 +2,11 @@
  * The agent libraries take over a second and most of the memory, so they are loaded after the listeners are up and the homeserver has its
  * 200s: what arrives meanwhile waits in the inbox (issue "listen first, load the agent after"). Runs start when this resolves.
  */
+
+import clock from '../../plugins/clock/plugin.ts';
+import room from '../../plugins/room/plugin.ts';
 import { createMainRunner, type MainRunner } from '../agent/main-agent.ts';
+import type { Config } from '../config.ts';
 import { createModels, type Models } from '../models/models.ts';
 import type { Logger } from '../observe/logger.ts';
 import { buildPluginRegistry } from '../plugin-host/plugin-registry.ts';
@@ -11,9 +15,6 @@ import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from '../time.ts';
-import type { Config } from '../config.ts';
-import clock from '../../plugins/clock/plugin.ts';
-import room from '../../plugins/room/plugin.ts';
 import { StartRefused } from './start-refused.ts';
 
 export interface LoadAgentOptions {

@@ -23,10 +23,17 @@ export function obeyControl({ store, inbox, clock, logger, nudge }: ControlOptio
   let timer: Timer;
 
   async function look(): Promise<void> {
-    const orders = store.read.all(sql.selectFrom('control').select(['id', 'kind', 'argument']).where('done_at', 'is', null).orderBy('id').limit(BATCH));
+    const orders = store.read.all(
+      sql.selectFrom('control').select(['id', 'kind', 'argument']).where('done_at', 'is', null).orderBy('id').limit(BATCH),
+    );
     for (const order of orders) {
       const room = await store.write((tx) => {
-        const row = tx.get(sql.selectFrom('inbox').select(['id', 'room_id']).where('event_id', '=', order.argument as never));
+        const row = tx.get(
+          sql
+            .selectFrom('inbox')
+            .select(['id', 'room_id'])
+            .where('event_id', '=', order.argument as never),
+        );
         const known = order.kind === 'inbox.requeue';
         const done = known && row !== undefined && inbox.requeue(tx, row.id);
         const outcome = known ? (done ? 'requeued' : 'not found among the dead rows') : 'unknown order';

@@ -29,12 +29,27 @@ export function createNoticeWords({ oracleDid, oracleEntityDid }: { oracleDid: D
   };
 }
 
-const placeOf = ({ threadRoot, cause }: NoticeToSay): Place => (threadRoot === null ? { replyTo: cause } : { thread: { root: threadRoot, latest: cause } });
+const placeOf = ({ threadRoot, cause }: NoticeToSay): Place =>
+  threadRoot === null ? { replyTo: cause } : { thread: { root: threadRoot, latest: cause } };
 
 /** Once per room for good: the txn id is the room's (G4). */
-export function createGreeting({ outbox, name, userId, now }: { outbox: Outbox; name: string; userId: UserId; now: () => number }): (tx: Tx, room: RoomId) => void {
+export function createGreeting({
+  outbox,
+  name,
+  userId,
+  now,
+}: {
+  outbox: Outbox;
+  name: string;
+  userId: UserId;
+  now: () => number;
+}): (tx: Tx, room: RoomId) => void {
   return (tx, room) => {
     const content = buildHello({ kind: 'group', name, userId });
-    outbox.insert(tx, { txnId: noticeTxnId('hello', room), lane: `hello.${room}`, roomId: room, kind: 'notice', eventType: 'm.room.message', content }, now());
+    outbox.insert(
+      tx,
+      { txnId: noticeTxnId('hello', room), lane: `hello.${room}`, roomId: room, kind: 'notice', eventType: 'm.room.message', content },
+      now(),
+    );
   };
 }

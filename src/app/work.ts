@@ -3,9 +3,10 @@
  * sidecar. Loaded after the endpoint listens, so an import that takes half a second costs no transaction its 200. Nothing here waits for the
  * homeserver before it is useful: a homeserver that is down is waited for in `ready`, while portals and viewers are served.
  */
-import { randomBytes } from 'node:crypto';
-import { type Account, ensureAccountWhenUp, syncDeviceOf } from '../../appservice/account.ts';
+import { randomBytes, randomInt } from 'node:crypto';
+import { ensureAccountWhenUp, syncDeviceOf } from '../../appservice/account.ts';
 import { connectMatrix } from '../../appservice/client.ts';
+import { createOrphans } from '../../appservice/interrupt-orphans.ts';
 import { createMatrixAccess } from '../../appservice/matrix-access.ts';
 import { createPing } from '../../appservice/ping.ts';
 import { readInboxItem } from '../../appservice/read-inbox-item.ts';
@@ -13,27 +14,30 @@ import { createReplyProjection } from '../../appservice/reply/reply-projection.t
 import { createRoomActions } from '../../appservice/room-actions.ts';
 import { createRooms } from '../../appservice/rooms.ts';
 import { createSender } from '../../appservice/sender.ts';
+import { createReconciler } from '../../appservice/sync.ts';
 import type { AccessRules } from '../admission/access.ts';
-import { isTrustedServer } from '../admission/access.ts';
+import { isTrustedServer, mayUse } from '../admission/access.ts';
 import { createAdmit } from '../admission/admit.ts';
 import { createFloodGuard } from '../admission/flood.ts';
 import { createKnownRooms } from '../admission/known-rooms.ts';
 import { createNotices } from '../admission/notices.ts';
 import type { Config } from '../config.ts';
-import { createRunIds, parseDid } from '../ids.ts';
+import { createRunIds } from '../ids.ts';
 import { createDispatcher } from '../inbox/dispatcher.ts';
 import type { Inbox } from '../inbox/inbox.ts';
-import { LIMITS } from '../limits.ts';
+import { createReconcileStore } from '../inbox/reconcile-store.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
-import type { ExecuteOptions, RunObservation } from '../runs/execute-run.ts';
+import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
 import { createRuns } from '../runs/ledger.ts';
 import { createScheduler } from '../runs/scheduler.ts';
+import { createViewers } from '../runs/viewers.ts';
 import { createSessions } from '../sessions/sessions.ts';
 import { createTranscript } from '../sessions/transcript.ts';
-import type { Clock } from '../time.ts';
+import { createSidecar } from '../sidecar/sidecar.ts';
+import { type Clock, sleep } from '../time.ts';
 import { createAuthenticate } from '../turn/authenticate.ts';
 import { createCheckBalance } from '../turn/check-balance.ts';
 import { createLinks } from '../turn/links.ts';
@@ -45,7 +49,9 @@ import { verifyInvocation } from '../ucan/verify-invocation.ts';
 import { dataPaths } from './data-paths.ts';
 import { keepHouse } from './keep-house.ts';
 import { obeyControl } from './obey-control.ts';
+import { observeRun, readDepths, readHealth } from './observe-work.ts';
 import type { Data } from './open-data.ts';
+import { createPortal } from './portal.ts';
 import { createGreeting, createNoticeWords } from './room-words.ts';
 import { StartRefused } from './start-refused.ts';
 
@@ -68,6 +74,8 @@ export interface Work {
 
 const DRAIN_MS = 10_000;
 const MAX_ROOMS_AT_ONCE = 64;
+/** How long the start waits for the first look at what was missed. */
+const RECONCILE_FIRST_MS = 10_000;
 const DAY_MS = 24 * 60 * 60_000;
 
 export async function startWork({ config, logger, clock, data, inbox, metrics, appserviceUrl }: WorkOptions): Promise<Work> {
@@ -76,7 +84,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   const now = () => clock.now();
   const ending = new AbortController();
   const oracle = config.oracleUserId;
-  const oracleDid = readOracleDid(config);
+  const oracleDid = config.oracleDid;
+  const entityDid = config.oracleEntityDid;
   const identity = { userId: oracle, deviceId: config.matrixDeviceId };
   const rules: AccessRules = {
     access: config.access,
@@ -109,8 +118,20 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     monotonic: () => clock.monotonic(),
   };
 
-  const reply = createReplyProjection({ outbox, store, clock, logger, typing: actions.typing, isFederated: rooms.isFederated, holds: runs.holds });
+  const known = createKnownRooms({ store });
+  const viewers = createViewers({ store, frames, clock });
+  const reply = createReplyProjection({
+    outbox,
+    store,
+    clock,
+    logger,
+    typing: actions.typing,
+    isFederated: rooms.isFederated,
+    holds: runs.holds,
+  });
+  const parts = { account: false, homeserver: false, agent: false };
   let execute: ExecuteOptions | null = null;
+  let modelIds: readonly string[] = [config.modelMain];
   const scheduler = createScheduler({
     store,
     runs,
@@ -129,17 +150,40 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       if (row.edits_txn !== null) metrics.editSent();
       reply.onSent(row, eventId, durationMs);
     },
+    onOutage: () => {
+      parts.homeserver = false;
+    },
+    onRecovered: () => {
+      parts.homeserver = true;
+      void reconciler.run();
+    },
+  });
+  const reconciler = createReconciler({
+    api: connection.as({ userId: oracle, deviceId: syncDeviceOf(config.matrixDeviceId) }),
+    store: createReconcileStore({ store, inbox, clock, oracle }),
+    orphans: createOrphans({ api, store, outbox, oracle, clock }),
+    oracle,
+    clock,
+    logger,
+    intervalMs: config.reconcileIntervalS * 1_000,
+    onGapClosed: (room) => dispatcher.nudge(room),
   });
   const admit = createAdmit({
     store,
     inbox,
     rooms,
     actions,
-    known: createKnownRooms({ store }),
+    known,
     runs,
     scheduler,
     transcript,
-    notices: createNotices({ store, outbox, words: createNoticeWords({ oracleDid, oracleEntityDid: undefined }), now, signal: ending.signal }),
+    notices: createNotices({
+      store,
+      outbox,
+      words: createNoticeWords({ oracleDid, oracleEntityDid: entityDid }),
+      now,
+      signal: ending.signal,
+    }),
     checks,
     flood: createFloodGuard({ isTrusted: (user) => isTrustedServer(user, rules) }),
     logger,
@@ -166,7 +210,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     logger,
     handle: (row) => admit.handle(row),
     giveUp: (row) => admit.giveUp(row),
-    heldUntil: () => null,
+    heldUntil: (room) => reconciler.heldUntil(room),
     maxRooms: MAX_ROOMS_AT_ONCE,
   });
   metrics.watch(() => readDepths({ inbox, outbox, scheduler: scheduler.active(), now: now() }));
@@ -185,27 +229,84 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       onWaiting: ({ code, remedy }, attempt) => logger.warn({ code, reason: remedy, attempt }, 'waiting for the homeserver'),
     });
     if (!account.ok) throw new StartRefused(account.error.remedy, { cause: account.error.cause });
+    parts.account = true;
+    parts.homeserver = true;
     sender.start();
+    reconciler.start();
+    // Before anything is admitted: what the room shows as answered must not be answered again (a lost database), and what was missed while
+    // we were away comes before what is said now. A homeserver that cannot tell in time delays nobody: the rest is found later.
+    await Promise.race([reconciler.run(), sleep(clock, RECONCILE_FIRST_MS)]);
     dispatcher.start();
     await reportPing(ping, logger);
     const { loadAgent } = await loading;
-    const agent = loadAgent({ config, store, clock, logger, transcript, matrix, checkpointFolder: dataPaths(config.dataDir).checkpoints, chance: Math.random });
-    execute = { store, runs, frames, transcript, clock, logger, projections: [reply], runner: agent.runner, observe: (event) => observeRun(metrics, event) };
+    const agent = loadAgent({
+      config,
+      store,
+      clock,
+      logger,
+      transcript,
+      matrix,
+      checkpointFolder: dataPaths(config.dataDir).checkpoints,
+      chance: () => randomInt(2 ** 32) / 2 ** 32,
+    });
+    execute = {
+      store,
+      runs,
+      frames,
+      transcript,
+      clock,
+      logger,
+      projections: [reply, viewers],
+      runner: agent.runner,
+      observe: (event) => observeRun(metrics, event),
+    };
+    modelIds = agent.models.listModels().map(({ id }) => id);
+    parts.agent = true;
     scheduler.wake();
     logger.info({ user_id: oracle }, 'ready');
   }
+  const portal = createPortal({ store, outbox, api, known, links, clock, oracleName: config.oracleName, ending: ending.signal });
+  const sidecar = createSidecar({
+    identity: { name: config.oracleName, did: oracleDid, entityDid: entityDid ?? null },
+    store,
+    turn: checks,
+    runs,
+    frames,
+    viewers,
+    sessions,
+    transcript,
+    links,
+    verify: verifyInvocation,
+    mayUse: (user) => mayUse(user, rules),
+    scheduler,
+    ...portal,
+    wakeScheduler: () => {
+      scheduler.wake();
+      outbox.wake();
+    },
+    health: () => readHealth(store, outbox, parts),
+    models: () => ({ ids: modelIds, default: config.modelMain }),
+    clock,
+    logger,
+    newRequestId: newId,
+    options: { corsOrigins: config.corsOrigin },
+  });
+  const sidecarUrl = await sidecar.listen({ host: config.host, port: config.port });
+  logger.info({ port: Number(new URL(sidecarUrl).port) }, 'listening for portals');
   const ready = start();
 
   return {
-    sidecarUrl: '',
+    sidecarUrl,
     ready,
     pinged: (id) => ping.seen(id),
     homeserverIsUp: () => sender.nudge(),
     async stop() {
+      await reconciler.stop();
       await dispatcher.stop();
       await scheduler.stop(DRAIN_MS);
       ending.abort(new Error('shutting down'));
       await ready.catch(() => undefined);
+      await sidecar.close();
       await sender.stop();
       house.stop();
       control.stop();
@@ -216,46 +317,9 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
 
 const newId = (): string => randomBytes(12).toString('base64url');
 
-function readOracleDid(config: Config) {
-  const did = parseDid(config.oracleDid);
-  if (!did.ok) throw new StartRefused('ORACLE_DID is not a DID: set it to the DID of the oracle, or leave it out and set ORACLE_KEY_FILE.');
-  return did.value;
-}
-
 async function reportPing(ping: ReturnType<typeof createPing>, logger: Logger): Promise<void> {
   const outcome = await ping.send();
-  if (outcome.kind === 'reached') logger.info({ ...(outcome.durationMs === null ? {} : { duration_ms: outcome.durationMs }) }, 'the homeserver reaches us');
+  if (outcome.kind === 'reached')
+    logger.info({ ...(outcome.durationMs === null ? {} : { duration_ms: outcome.durationMs }) }, 'the homeserver reaches us');
   else logger.error({ code: outcome.kind, reason: outcome.remedy }, 'the homeserver does not reach us');
 }
-
-function readDepths({ inbox, outbox, scheduler, now }: { inbox: Inbox; outbox: ReturnType<typeof createOutbox>; scheduler: number; now: number }) {
-  const depth = inbox.depth();
-  return {
-    inboxReady: depth.rows,
-    inboxDead: depth.dead,
-    inboxOldestAgeMs: depth.oldestReceivedAt === null ? 0 : now - depth.oldestReceivedAt,
-    outboxReady: outbox.depth(),
-    outboxParked: outbox.parked(),
-    runsActive: scheduler,
-  };
-}
-
-function observeRun(metrics: Metrics, event: RunObservation): void {
-  switch (event.kind) {
-    case 'model_called':
-      return metrics.stage('queue', event.sinceCreatedMs);
-    case 'first_text':
-      return metrics.firstToken(event.sinceCreatedMs);
-    case 'ended':
-      metrics.runEnded(event.status);
-      if (event.code !== null) metrics.error(event.code);
-      if (event.usage !== null) {
-        metrics.tokens('input', event.usage.inputTokens);
-        metrics.tokens('output', event.usage.outputTokens);
-      }
-  }
-}
-
-export type { Account };
-void syncDeviceOf;
-void LIMITS;
