@@ -1,0 +1,503 @@
+/**
+ * What every scenario starts from: a real Synapse, oracles as `npm run demo` and `matrix-oracle start` make them, and people who sign.
+ * Each oracle has an account, a port, a data folder and a scripted model of its own, so that a test which kills, wipes or starves one cannot
+ * be seen by another. Synapse reads its registrations only at start, so the accounts a file needs are said when its world is made.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as wait } from 'node:timers/promises';
+import Sqlite from 'better-sqlite3';
+import { afterAll, afterEach, beforeAll, onTestFailed } from 'vitest';
+import { buildRegistration, type Registration } from '../../appservice/registration.ts';
+import { type Oracle, startOracle } from '../../src/app/main.ts';
+import { readConfig } from '../../src/config.ts';
+import type { EventId, RoomId, UserId } from '../../src/ids.ts';
+import type { JsonObject } from '../../src/json.ts';
+import { createLogger } from '../../src/observe/logger.ts';
+import { systemClock } from '../../src/system-clock.ts';
+import { newNonce, signContent } from '../../src/ucan/mint.ts';
+import { generateKey, type SigningKey } from '../../src/ucan/signing-key.ts';
+import { findFreePort } from '../../synapse-dev/homeserver/ports.ts';
+import type { RoomWatch, SeenMessage, Version } from '../../synapse-dev/homeserver/room-watch.ts';
+import { getAndStartSynapse, type Homeserver } from '../../synapse-dev/homeserver/start-synapse.ts';
+import type { MatrixEvent, UserClient } from '../../synapse-dev/homeserver/user-client.ts';
+import type { ChatRequest } from '../../synapse-dev/model/chat-request.ts';
+import { type ModelServer, startModelServer } from '../../synapse-dev/model/server.ts';
+
+const SERVER_NAME = 'oracle.local';
+const BIN = join(import.meta.dirname, '..', '..', 'src', 'app', 'cli', 'bin.mjs');
+const CONDITION = '--conditions=matrix-oracle-source';
+const READY_WITHIN_MS = 30_000;
+const ENDS_WITHIN_MS = 20_000;
+/** Accounts whose names begin so may chat unsigned, with every oracle of a world. */
+const LISTED = 'listed-';
+
+export interface World {
+  readonly homeserver: Homeserver;
+  /** The next of the accounts that were asked for; not started. */
+  oracle(env?: Environment): Promise<TestOracle>;
+  /** With `listed` the name is on every oracle's UNSIGNED_USERS; people sign unless told otherwise. */
+  person(options?: { listed?: boolean }): Promise<Person>;
+}
+export type Environment = Readonly<Record<string, string>>;
+
+/** For the top of a file: one homeserver for its tests, and everything that a test started ended after it. */
+export function useWorld(options: { readonly oracles: number }): World {
+  let world: OpenWorld | undefined;
+  const opened = (): OpenWorld => {
+    if (world === undefined) throw new Error('the world is there inside tests only');
+    return world;
+  };
+  beforeAll(async () => {
+    world = await openWorld(options);
+  });
+  afterEach(() => opened().endTest());
+  afterAll(() => world?.close());
+  return {
+    get homeserver() {
+      return opened().homeserver;
+    },
+    oracle: (env) => opened().oracle(env),
+    person: (more) => opened().person(more),
+  };
+}
+
+interface OpenWorld extends World {
+  endTest(): Promise<void>;
+  close(): Promise<void>;
+}
+interface Seat {
+  readonly registration: Registration;
+  readonly localpart: string;
+  readonly port: number;
+}
+
+async function openWorld({ oracles }: { readonly oracles: number }): Promise<OpenWorld> {
+  const dir = await mkdtemp(join(tmpdir(), 'matrix-oracle-e2e-'));
+  const seats = await Promise.all(Array.from({ length: oracles }, (_, index) => buildSeat(index)));
+  const homeserver = await getAndStartSynapse({
+    dir: join(dir, 'homeserver'),
+    serverName: SERVER_NAME,
+    registrations: seats.map(({ registration }) => registration),
+    onProgress: console.log,
+  });
+  const free = seats.values();
+  const endings: (() => Promise<void>)[] = [];
+  let people = 0;
+  async function endTest(): Promise<void> {
+    for (const end of endings.splice(0).reverse()) await end();
+  }
+  return {
+    homeserver,
+    async oracle(env = {}) {
+      const seat = free.next().value;
+      if (seat === undefined) throw new Error(`this world has only ${oracles} oracles: ask useWorld for more`);
+      const oracle = await createTestOracle({ seat, homeserver, dataDir: join(dir, seat.localpart), env });
+      endings.push(() => oracle.end());
+      onTestFailed(() => console.error(`log of ${oracle.userId}:\n${describeLog(oracle.log)}`));
+      return oracle;
+    },
+    async person({ listed = false } = {}) {
+      people += 1;
+      const client = await homeserver.createUser(`${listed ? LISTED : ''}person${people}`);
+      endings.push(async () => client.close());
+      return createPerson(client, listed ? null : generateKey());
+    },
+    endTest,
+    async close() {
+      await endTest();
+      await homeserver.close();
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+async function buildSeat(index: number): Promise<Seat> {
+  // None may lie in another's namespace, which is `oracle` and `oracle_…`.
+  const localpart = index === 0 ? 'oracle' : `oracle${index}`;
+  const port = await findFreePort();
+  const registration = buildRegistration({
+    id: `registration-${index}`,
+    url: `http://127.0.0.1:${port}`,
+    asToken: `as-token-of-${localpart}-${'x'.repeat(32)}`,
+    hsToken: `hs-token-of-${localpart}-${'x'.repeat(32)}`,
+    serverName: SERVER_NAME,
+    localpart,
+    senderLocalpart: `_as_${localpart}`,
+  });
+  return { registration, localpart, port };
+}
+
+export interface LogLine extends Record<string, unknown> {
+  readonly msg: string;
+}
+
+export interface TestOracle {
+  readonly userId: string;
+  readonly did: SigningKey['did'];
+  readonly dataDir: string;
+  readonly registration: Registration;
+  readonly model: ModelServer;
+  /** Lines of all its processes and starts so far, debug ones included. */
+  readonly log: readonly LogLine[];
+  /** In this process, as the demo does. Resolves when it is ready. */
+  start(env?: Environment): Promise<Oracle>;
+  /** As SIGTERM does. */
+  stop(): Promise<void>;
+  /** `matrix-oracle start` as a process of its own, for what must be killed. Resolves when it is ready. */
+  startProcess(env?: Environment): Promise<OracleProcess>;
+  /** What the homeserver would do. A string is sent as it is. */
+  push(body: JsonObject | string, options?: { txnId?: string; token?: string }): Promise<Pushed>;
+  /** Rows of a table of its database, read beside the running process. */
+  rows<Row extends object = JsonObject>(query: string): Row[];
+  /** The first log line, past or coming, that fits. */
+  waitForLog(fits: (line: LogLine) => boolean, timeoutMs?: number): Promise<LogLine>;
+  /** Its database and checkpoints are gone; only while it is stopped. */
+  loseData(): Promise<void>;
+  end(): Promise<void>;
+}
+export interface Pushed {
+  readonly status: number;
+  readonly body: JsonObject;
+}
+export interface OracleProcess {
+  readonly pid: number;
+  /** Sends the signal and waits for the end. */
+  kill(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>;
+}
+
+interface OracleParts {
+  readonly seat: Seat;
+  readonly homeserver: Homeserver;
+  readonly dataDir: string;
+  readonly env: Environment;
+}
+
+async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts): Promise<TestOracle> {
+  const key = generateKey();
+  const model = await startModelServer();
+  const log: LogLine[] = [];
+  const listeners = new Set<() => void>();
+  let running: Oracle | undefined;
+  const processes = new Set<OracleProcess>();
+  const { registration, port } = seat;
+  const take = (text: string) => {
+    const line = readLine(text);
+    if (line !== undefined) log.push(line);
+    for (const listener of [...listeners]) listener();
+  };
+  const settings = (more: Environment): Record<string, string> => ({
+    MATRIX_BASE_URL: homeserver.baseUrl,
+    MATRIX_SERVER_NAME: SERVER_NAME,
+    MATRIX_AS_TOKEN: registration.as_token,
+    MATRIX_HS_TOKEN: registration.hs_token,
+    MATRIX_REGISTRATION_ID: registration.id,
+    MATRIX_ORACLE_LOCALPART: seat.localpart,
+    MATRIX_SENDER_LOCALPART: registration.sender_localpart,
+    ORACLE_DID: key.did,
+    DATA_DIR: dataDir,
+    UNSIGNED_USERS: `@${LISTED}*:${SERVER_NAME}`,
+    OPENAI_BASE_URL: model.baseUrl,
+    MODEL_MAIN: 'demo',
+    APPSERVICE_PORT: String(port),
+    PORT: '0',
+    METRICS_PORT: '0',
+    RECONCILE_INTERVAL_S: '2',
+    LOG_LEVEL: 'debug',
+    LOG_FORMAT: 'json',
+    ...env,
+    ...more,
+  });
+  const oracle: TestOracle = {
+    userId: `@${seat.localpart}:${SERVER_NAME}`,
+    did: key.did,
+    dataDir,
+    registration,
+    model,
+    log,
+    async start(more = {}) {
+      const config = readConfig(settings(more));
+      if (!config.ok) throw new Error(config.error.map(({ message }) => message).join('\n'));
+      const logger = createLogger({ level: 'debug', format: 'json', destination: { write: take } });
+      running = await startOracle({ config: config.value, logger, clock: systemClock });
+      await within(running.ready, READY_WITHIN_MS, 'the oracle was not ready');
+      return running;
+    },
+    async stop() {
+      await running?.stop();
+      running = undefined;
+    },
+    async startProcess(more = {}) {
+      const child = spawn(process.execPath, [CONDITION, BIN, 'start'], {
+        cwd: tmpdir(),
+        env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...settings(more) },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      const started = readProcess(child, take);
+      processes.add(started);
+      const from = log.length;
+      await within(
+        Promise.race([
+          oracle.waitForLog((line) => log.indexOf(line) >= from && line.msg === 'ready', READY_WITHIN_MS),
+          started.ended.then(() => Promise.reject(new Error(`the oracle ended while it started:\n${describeLog(log.slice(from))}`))),
+        ]),
+        READY_WITHIN_MS,
+        'the process was not ready',
+      );
+      return started;
+    },
+    async push(body, { txnId = `by-hand-${Math.random()}`, token = registration.hs_token } = {}) {
+      const response = await fetch(`http://127.0.0.1:${port}/_matrix/app/v1/transactions/${encodeURIComponent(txnId)}`, {
+        method: 'PUT',
+        headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+        body: typeof body === 'string' ? body : JSON.stringify(body),
+      });
+      return { status: response.status, body: (await response.json()) as JsonObject };
+    },
+    rows<Row extends object>(query: string) {
+      const database = new Sqlite(join(dataDir, 'oracle.db'), { readonly: true, timeout: 5_000 });
+      try {
+        return database.prepare(query).all() as Row[];
+      } finally {
+        database.close();
+      }
+    },
+    waitForLog: (fits, timeoutMs = 30_000) =>
+      new Promise((resolve, reject) => {
+        const end = () => {
+          clearTimeout(timer);
+          listeners.delete(look);
+        };
+        const look = () => {
+          const found = log.find(fits);
+          if (found === undefined) return;
+          end();
+          resolve(found);
+        };
+        const timer = setTimeout(() => {
+          end();
+          reject(new Error(`no such log line within ${timeoutMs} ms; the log is:\n${describeLog(log)}`));
+        }, timeoutMs);
+        listeners.add(look);
+        look();
+      }),
+    loseData: () => rm(dataDir, { recursive: true, force: true }),
+    async end() {
+      await oracle.stop();
+      await Promise.all([...processes].map((one) => one.kill('SIGKILL')));
+      await model.close();
+    },
+  };
+  return oracle;
+}
+
+interface ReadProcess extends OracleProcess {
+  readonly ended: Promise<void>;
+}
+function readProcess(child: ChildProcess, take: (line: string) => void): ReadProcess {
+  const ended = new Promise<void>((resolve) => {
+    child.once('exit', () => resolve());
+    child.once('error', () => resolve());
+  });
+  for (const stream of [child.stdout, child.stderr]) if (stream !== null) createInterface({ input: stream }).on('line', take);
+  return {
+    pid: child.pid ?? -1,
+    ended,
+    async kill(signal) {
+      child.kill(signal);
+      await within(ended, ENDS_WITHIN_MS, `the process did not end on ${signal}`);
+    },
+  };
+}
+
+function readLine(text: string): LogLine | undefined {
+  if (text.trim() === '') return undefined;
+  try {
+    return JSON.parse(text) as LogLine;
+  } catch {
+    return { msg: text };
+  }
+}
+const describeLog = (lines: readonly LogLine[]): string =>
+  lines
+    .slice(-60)
+    .map((line) => JSON.stringify(line).slice(0, 600))
+    .join('\n');
+
+export interface Person {
+  readonly userId: string;
+  readonly client: UserClient;
+  /** Null for somebody who does not sign. */
+  readonly key: SigningKey | null;
+  /** A direct room with the oracle, which has joined. */
+  direct(oracle: TestOracle): Promise<Talk>;
+  /** A room of the person's own, the oracle invited and joined. */
+  group(oracle: TestOracle, options?: JsonObject): Promise<Talk>;
+  /** Any room this person is in. */
+  talk(roomId: string, oracle: TestOracle): Promise<Talk>;
+}
+
+/** One person's view of one room with one oracle. */
+export interface Talk {
+  readonly roomId: string;
+  readonly watch: RoomWatch;
+  readonly person: Person;
+  /** Waits until the oracle is in the room. */
+  joined(): Promise<void>;
+  /** Signed if the person signs. @returns the event id. */
+  say(text: string, more?: JsonObject): Promise<string>;
+  /** The content that `say` would send. */
+  content(text: string, more?: JsonObject): JsonObject;
+  answerTo(eventId: string, timeoutMs?: number): Promise<Answer>;
+  ask(text: string, more?: JsonObject): Promise<Answer>;
+  /** Notices of the oracle, by their error code. */
+  notices(code?: string): SeenMessage[];
+  notice(code: string, timeoutMs?: number): Promise<SeenMessage>;
+  /** The room as the homeserver has it, whatever this watch saw. */
+  history(): Promise<MatrixEvent[]>;
+}
+export interface Answer {
+  readonly prompt: string;
+  readonly parts: readonly SeenMessage[];
+  /** What a reader sees at the end, over all parts. */
+  readonly text: string;
+  readonly versions: readonly Version[];
+  readonly status: unknown;
+  readonly runId: unknown;
+  readonly prompts: readonly string[];
+}
+
+function createPerson(client: UserClient, key: SigningKey | null): Person {
+  const person: Person = {
+    userId: client.userId,
+    client,
+    key,
+    async direct(oracle) {
+      const talk = await person.talk(await client.createDirectRoom(oracle.userId), oracle);
+      await talk.joined();
+      return talk;
+    },
+    async group(oracle, options = {}) {
+      const talk = await person.talk(await client.createRoom({ preset: 'private_chat', invite: [oracle.userId], ...options }), oracle);
+      await talk.joined();
+      return talk;
+    },
+    async talk(roomId, oracle) {
+      return createTalk({ person, oracle, watch: await client.watchRoom(roomId) });
+    },
+  };
+  return person;
+}
+
+function createTalk({ person, oracle, watch }: { person: Person; oracle: TestOracle; watch: RoomWatch }): Talk {
+  const { client, key } = person;
+  const { roomId } = watch;
+  const talk: Talk = {
+    roomId,
+    watch,
+    person,
+    async joined() {
+      await watch.waitFor(({ event }) => isMembership(event, oracle.userId, 'join'));
+    },
+    content(text, more = {}) {
+      const content = { msgtype: 'm.text', body: text, ...more };
+      return key === null ? content : sign(key, { oracle, roomId, sender: client.userId, content });
+    },
+    say: (text, more) => client.send(roomId, talk.content(text, more)),
+    async answerTo(prompt, timeoutMs) {
+      return readAnswer(prompt, await watch.waitForAnswerTo(prompt, timeoutMs));
+    },
+    ask: async (text, more) => talk.answerTo(await talk.say(text, more)),
+    notices: (code) =>
+      watch
+        .messages(oracle.userId)
+        .filter(({ content }) => content['msgtype'] === 'm.notice' && (code === undefined || errorOf(content)?.['code'] === code)),
+    notice: (code, timeoutMs) => watch.waitUntil(() => talk.notices(code)[0], timeoutMs),
+    history: () => client.history(roomId),
+  };
+  return talk;
+}
+
+export interface Signing {
+  readonly oracle: Pick<TestOracle, 'did'>;
+  readonly roomId: string;
+  readonly sender: string;
+  readonly content: JsonObject;
+  readonly ts?: number;
+}
+/** Content with its invocation; the thread it names is the one its relation names. */
+export function sign(key: SigningKey, { oracle, roomId, sender, content, ts = Date.now() }: Signing): JsonObject {
+  const relation = content['m.relates_to'] as JsonObject | undefined;
+  const thread = relation?.['rel_type'] === 'm.thread' ? (relation['event_id'] as EventId) : undefined;
+  return signContent(
+    {
+      key,
+      audience: oracle.did,
+      room: roomId as RoomId,
+      sender: sender as UserId,
+      type: 'm.room.message',
+      ts,
+      thread,
+      nonce: newNonce(),
+    },
+    content,
+  );
+}
+
+function readAnswer(prompt: string, parts: readonly SeenMessage[]): Answer {
+  const run = (parts.at(-1)?.content['ixo.oracle.run'] ?? {}) as JsonObject;
+  return {
+    prompt,
+    parts,
+    text: parts.map(({ text }) => text).join('\n'),
+    versions: parts.flatMap(({ versions }) => versions),
+    status: run['status'],
+    runId: run['run_id'],
+    prompts: (run['prompts'] ?? []) as string[],
+  };
+}
+
+export const errorOf = (content: JsonObject): JsonObject | undefined => content['ixo.oracle.error'] as JsonObject | undefined;
+
+export const isMembership = (event: MatrixEvent, userId: string, membership: string): boolean =>
+  event.type === 'm.room.member' && event.state_key === userId && event.content['membership'] === membership;
+
+/** Everything the oracle has said in the room as it is stored: messages without edits, in order. */
+export const messagesIn = (history: readonly MatrixEvent[], sender: string): MatrixEvent[] =>
+  history.filter((event) => {
+    const relation = event.content['m.relates_to'] as JsonObject | undefined;
+    return event.type === 'm.room.message' && event.sender === sender && relation?.['rel_type'] !== 'm.replace';
+  });
+
+/** What is new in a request: the messages of the user behind the last answer. Over all requests: what reached the model, in order. */
+export const newTexts = (request: ChatRequest): string[] => {
+  const from = request.messages.findLastIndex(({ role }) => role === 'assistant' || role === 'tool') + 1;
+  return request.messages.slice(from).flatMap(({ role, text }) => (role === 'user' ? [text] : []));
+};
+export const textsAt = (model: ModelServer): string[] => model.requests.flatMap(({ chat }) => (chat === undefined ? [] : newTexts(chat)));
+
+/** Polls until `choose` gives something: for what no event announces. */
+export async function eventually<T>(choose: () => T | undefined | false | Promise<T | undefined | false>, timeoutMs = 20_000): Promise<T> {
+  const deadline = performance.now() + timeoutMs;
+  for (;;) {
+    const chosen = await choose();
+    if (chosen !== undefined && chosen !== false) return chosen;
+    if (performance.now() > deadline) throw new Error(`it did not come true within ${timeoutMs} ms: ${choose.toString()}`);
+    await wait(25);
+  }
+}
+
+export async function within<T>(promise: Promise<T>, timeoutMs: number, otherwise: string): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${otherwise} within ${timeoutMs} ms`)), timeoutMs);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
