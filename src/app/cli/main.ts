@@ -146,11 +146,6 @@ function addInbox(program: Command): void {
     .action(async (events, options) => (await import('./inbox.ts')).runInboxRequeue(events, options));
 }
 
-function parsePort(text: string): number {
-  if (/^[1-9]\d{0,4}$/u.test(text) && Number(text) <= 65_535) return Number(text);
-  throw new InvalidArgumentError('It must be a port between 1 and 65535.');
-}
-
 function parseLimit(text: string): number {
   if (/^[1-9]\d{0,4}$/u.test(text)) return Number(text);
   throw new InvalidArgumentError('It must be a whole number between 1 and 99999.');
