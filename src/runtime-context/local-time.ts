@@ -4,7 +4,9 @@
 export function readTimeZone(name: string | undefined): string | null {
   if (name === undefined || name.length > 64) return null;
   try {
-    return new Intl.DateTimeFormat('en-GB', { timeZone: name }).resolvedOptions().timeZone;
+    // Throws for an unknown zone. The name stays as the user wrote it: the platform would give an old alias for some.
+    new Intl.DateTimeFormat('en-GB', { timeZone: name });
+    return name;
   } catch {
     return null;
   }

@@ -57,7 +57,12 @@ test('a cancel leaves at once, with its reason, and the handler hears of it (G9)
       name: 'slow',
       description: 'd',
       schema: z.object({}),
-      handler: (_args, ctx) => new Promise(() => ctx.abortSignal.addEventListener('abort', () => (heard = ctx.abortSignal.reason))),
+      handler: (_args, ctx) =>
+        new Promise(() =>
+          ctx.abortSignal.addEventListener('abort', () => {
+            heard = ctx.abortSignal.reason;
+          }),
+        ),
     }),
   );
   const running = call();

@@ -1,0 +1,114 @@
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import Sqlite from 'better-sqlite3';
+import { afterEach, expect, test } from 'vitest';
+import { z } from 'zod';
+import type { RunId, SessionId } from '../../../src/ids.ts';
+import { createTranscript } from '../../../src/sessions/transcript.ts';
+import { openStore, type Store } from '../../../src/store/store.ts';
+import { textReply, toolCallsReply } from '../../../synapse-dev/model/reply.ts';
+import { type Bench, fakeRun, startBench, tool } from './turn-fixture.ts';
+
+const open: { close(): unknown }[] = [];
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.close();
+});
+
+async function fillThread(store: Store, length: number): Promise<void> {
+  const transcript = createTranscript({ store });
+  const run = fakeRun();
+  await store.write((tx) => {
+    for (let at = 0; at < length; at += 1) {
+      transcript.append(tx, {
+        roomId: run.roomId,
+        sessionId: run.sessionId,
+        runId: `00000000000000000000${String(at >> 1).padStart(6, '0')}` as RunId,
+        eventId: null,
+        role: at % 2 === 0 ? 'human' : 'ai',
+        speaker: at % 2 === 0 ? 'did:key:zAlice' : 'oracle',
+        text: `${at} `.padEnd(400, 'x'),
+        message: null,
+        at,
+      });
+    }
+  });
+}
+
+/** Rows, pages and bytes that one turn with one tool call leaves, and what it sends to the model. */
+async function measureTurn(length: number) {
+  const store = openStore({ path: ':memory:', now: 0 });
+  open.push(store);
+  await fillThread(store, length);
+  const transcript = createTranscript({ store });
+  const noon = tool({ name: 'now', description: 'time', schema: z.object({}), handler: () => 'noon' });
+  let readRows = 0;
+  const bench: Bench = await startBench({
+    tools: [noon],
+    options: {
+      contextMessages: 16,
+      transcript: {
+        newest: (session: SessionId, options) => {
+          const rows = transcript.newest(session, options);
+          readRows += rows.length;
+          return rows;
+        },
+      },
+    },
+  });
+  open.push(bench);
+  bench.server.enqueue(toolCallsReply({ name: 'now', args: {}, id: 'c' }), textReply('It is noon.'));
+  await bench.execute();
+
+  const folder = join(bench.folder, 'checkpoints');
+  const database = new Sqlite(join(folder, readdirSync(folder).find((name) => name.endsWith('.db')) ?? ''));
+  const number = (query: string): number => database.prepare(query).pluck().get() as number;
+  const cost = {
+    readRows,
+    checkpoints: number('SELECT count(*) FROM checkpoints'),
+    checkpointsWritten: number('SELECT last FROM owner_sequence'),
+    bytes:
+      number('SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints') +
+      number('SELECT coalesce(sum(length(value)), 0) FROM writes'),
+    modelMessages: (bench.server.requests[1]!.body as { messages: unknown[] }).messages.length,
+  };
+  database.close();
+  return cost;
+}
+
+test('a turn in a thread of 2,000 messages reads, writes and sends what it does in one of 20 (G16)', async () => {
+  const short = await measureTurn(20);
+  const long = await measureTurn(2_000);
+
+  // Times and random ids differ in length by a few bytes.
+  expect(Math.abs(long.bytes - short.bytes)).toBeLessThan(200);
+  expect({ ...long, bytes: 0 }).toEqual({ ...short, bytes: 0 });
+  expect(short).toMatchObject({ readRows: 16, checkpoints: 2 });
+  expect(short.bytes).toBeLessThan(10_000);
+});
+
+test('the prompts are marked consumed only when a checkpoint holds them (G5)', async () => {
+  const bench = await startBench();
+  open.push(bench);
+  bench.server.enqueue(textReply('ok'));
+  const run = fakeRun({ text: 'remember me' });
+  const folder = join(bench.folder, 'checkpoints');
+  let held = '';
+  await bench.runner.execute({
+    run,
+    shownText: '',
+    signal: new AbortController().signal,
+    output: {
+      text: () => undefined,
+      truncate: () => undefined,
+      toolCall: () => undefined,
+      modelCalled: () => undefined,
+      promptsConsumed: async () => {
+        const database = new Sqlite(join(folder, readdirSync(folder).find((name) => name.endsWith('.db')) ?? ''), { readonly: true });
+        held = String(database.prepare('SELECT checkpoint FROM checkpoints ORDER BY checkpoint_id DESC LIMIT 1').pluck().get());
+        database.close();
+      },
+    },
+  });
+
+  expect(held).toContain('remember me');
+});

@@ -1,0 +1,21 @@
+import { expect, test } from 'vitest';
+import { buildLocalIso, readTimeZone, weekdayOf } from '../../../src/runtime-context/local-time.ts';
+
+const MIDNIGHT_UTC = 1_767_225_600_000;
+
+test.each([
+  ['UTC', '2026-01-01T00:00:00+00:00'],
+  ['Europe/Berlin', '2026-01-01T01:00:00+01:00'],
+  ['Asia/Kathmandu', '2026-01-01T05:45:00+05:45'],
+  ['America/St_Johns', '2025-12-31T20:30:00-03:30'],
+])('midnight in Greenwich is told in %s', (zone, iso) => {
+  expect(buildLocalIso(MIDNIGHT_UTC, zone)).toBe(iso);
+});
+
+test('the day of the week is that of the zone', () => {
+  expect([weekdayOf(MIDNIGHT_UTC, 'UTC'), weekdayOf(MIDNIGHT_UTC, 'America/New_York')]).toEqual(['Thursday', 'Wednesday']);
+});
+
+test.each([undefined, '', 'Mars/Olympus', '../etc/passwd', 'x'.repeat(10_000)])('a zone that does not exist is none', (name) => {
+  expect(readTimeZone(name)).toBeNull();
+});
