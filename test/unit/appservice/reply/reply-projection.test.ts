@@ -62,7 +62,7 @@ function quietLogger(): Logger & { readonly warnings: string[] } {
 type Data = { [K in Frame['kind']]: { kind: K; data: Extract<Frame, { kind: K }>['data'] } }[Frame['kind']];
 
 /** A run with everything around it that a crash leaves alone; `restart` is what `kill -9` and a start leave. */
-function setUp({ run = aRun() }: { run?: Run } = {}) {
+function setUp({ run = aRun(), holds = () => true }: { run?: Run; holds?: () => boolean } = {}) {
   const clock = fakeClock();
   const store = openStore({ path: ':memory:', now: clock.now() });
   const timeline = fakeTimeline();
@@ -78,6 +78,7 @@ function setUp({ run = aRun() }: { run?: Run } = {}) {
       logger,
       typing: (_room, on) => void typing.push(on),
       isFederated: () => false,
+      holds,
       observe: (event) => void observed.push(event),
     });
     return { outbox, projection, sender: fakeSender({ outbox, clock, timeline, onSent: projection.onSent }) };
@@ -487,6 +488,29 @@ describe('failure', () => {
     await ended;
 
     expect(it.room()).toMatchObject([{ body: LONG.trim(), live: false, edits: 0 }]);
+  });
+
+  test('a run that was taken over writes no version (G18)', async () => {
+    const it = setUp({ holds: () => false });
+    it.say(LONG);
+    await it.pass(5_000);
+
+    expect(it.rows()).toEqual([]);
+  });
+
+  test('an end that did not commit leaves nothing, and the next attempt ends in the same message (G10)', async () => {
+    const it = setUp();
+    it.say(LONG);
+    await it.pass(100);
+    const lost = it.store.write((tx) => {
+      it.view().onEnd(tx, { ...EMPTY_FOLD, text: 'never committed', end: { status: 'completed' } });
+      throw new Error('rolled back');
+    });
+    await expect(lost).rejects.toThrow('rolled back');
+    it.restart();
+    await it.end();
+
+    expect(it.room()).toMatchObject([{ body: LONG.trim(), live: false, edits: 1 }]);
   });
 
   test('a frame that comes while a version is being stored is shown by the next one', async () => {
