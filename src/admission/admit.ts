@@ -6,6 +6,8 @@
 import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
 import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { Inbox, InboxRow } from '../inbox/inbox.ts';
+import { Unavailable } from '../inbox/unavailable.ts';
+import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
 import { assertNever, type Result } from '../result.ts';
 import type { Runs } from '../runs/ledger.ts';
@@ -97,7 +99,7 @@ export function createAdmit(options: AdmitOptions): Admit {
     const screened = screenItem(item.value, {
       oracle,
       source: row.source,
-      floodAllows: item.value.sender === oracle || row.attempt > 1 || flood.allows(item.value.sender, checks.monotonic()),
+      floodAllows: item.value.sender === oracle || row.again || flood.allows(item.value.sender, checks.monotonic()),
       mayInvite: mayInvite(item.value.sender, rules),
       seenSince: now() - options.retentionMs,
     });
@@ -138,7 +140,7 @@ export function createAdmit(options: AdmitOptions): Admit {
     }
     await store.write((tx) => known.joined(tx, row.roomId, now()));
     rooms.forget(row.roomId);
-    const facts = await rooms.facts(row.roomId);
+    const facts = await factsOf(row.roomId);
     if (facts.encryption === 'encrypted') return leaveEncrypted(row);
     // What the inviter typed before the join ("hello") reaches the inbox here, ahead of what came since.
     await actions.readBackToInvite(row.roomId);
@@ -147,6 +149,16 @@ export function createAdmit(options: AdmitOptions): Admit {
       known.firstRead(tx, row.roomId);
       if (facts.kind === 'group') options.greet(tx, row.roomId);
     });
+  }
+
+  /**
+   * A room that we are in and that cannot be looked up is not "a group that we are not in": a message would be dropped without a word each
+   * time the homeserver restarts (G1), and a greeting would go out although nobody knows whether the room is encrypted (G11).
+   */
+  async function factsOf(room: RoomId): Promise<RoomFacts> {
+    const facts = await rooms.facts(room);
+    if (facts.encryption === 'unknown' && known.of(room)?.membership !== 'left') throw new Unavailable('the room cannot be looked up');
+    return facts;
   }
 
   async function leaveEncrypted(row: InboxRow): Promise<void> {
@@ -169,7 +181,7 @@ export function createAdmit(options: AdmitOptions): Admit {
   }
 
   async function takeMessage(row: InboxRow, message: MessageItem): Promise<void> {
-    const facts = await rooms.facts(row.roomId);
+    const facts = await factsOf(row.roomId);
     const admission = await decide(row, message, facts);
     switch (admission.kind) {
       case 'ignore':
@@ -199,7 +211,7 @@ export function createAdmit(options: AdmitOptions): Admit {
       latenessMs: latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: at }),
       maxLatenessMs: options.maxLatenessMs,
       commandPrefix: options.commandPrefix,
-      oracleName: room.displayName ?? options.oracleName,
+      oracleName: options.oracleName,
       repliesToOracle: mightReply && message.inReplyTo !== null && (await rooms.senderOf(row.roomId, message.inReplyTo)) === oracle,
       answeredInThreadAt: message.thread === null ? null : lastAnswerTo(message.sender, row.roomId, message.thread),
       now: at,
@@ -325,7 +337,9 @@ export function createAdmit(options: AdmitOptions): Admit {
   async function amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void> {
     const waiting = runs.waitingPrompt(store.read, item.target);
     if (waiting === null) return ignore(row, 'edit_too_late');
-    const facts = await rooms.facts(row.roomId);
+    if (item.text.trim() === '') return ignore(row, 'empty_body');
+    if (item.text.length > LIMITS.promptChars) return ignore(row, 'too_long');
+    const facts = await factsOf(row.roomId);
     const authenticated = await checks.authenticate({
       via: 'matrix',
       text: item.text,
@@ -364,7 +378,8 @@ export function createAdmit(options: AdmitOptions): Admit {
         .select(['r.run_id', 'r.session_id', 'r.matrix_user_id'])
         .where('p.prompt_id', '=', target),
     );
-    if (prompt === undefined || prompt.matrix_user_id !== item.sender) return ignore(row, 'redaction');
+    if (prompt === undefined) return forget(row, item, target);
+    if (prompt.matrix_user_id !== item.sender) return ignore(row, 'redaction');
     await finish(row, (tx) => {
       if (runs.waitingPrompt(tx, target) !== null) runs.withdrawPrompt(tx, target, prompt.run_id, now());
       else tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('prompt_id', '=', target));
@@ -372,6 +387,21 @@ export function createAdmit(options: AdmitOptions): Admit {
     });
     scheduler.cancel(prompt.session_id, prompt.run_id);
     note(row, 'redacted', 'redaction');
+  }
+
+  /** What was only overheard is kept as context, and must go as well. */
+  async function forget(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
+    note(row, 'ignored', 'redaction');
+    await finish(row, (tx) => {
+      tx.run(
+        sql
+          .updateTable('transcript')
+          .set({ text: '', message: null, redacted: 1 })
+          .where('event_id', '=', target)
+          .where('room_id', '=', row.roomId)
+          .where('speaker', '=', unsignedPrincipalId(item.sender)),
+      );
+    });
   }
 
   async function giveUp(row: InboxRow): Promise<void> {

@@ -162,7 +162,17 @@ function mentions(message: MessageItem, { oracle, oracleName }: MessageFacts): b
   const text = message.text.toLowerCase();
   const name = oracleName.toLowerCase();
   const startsWithName = text.startsWith(name) && !/^[\p{L}\p{N}]/u.test(text.slice(name.length));
-  return message.text.includes(oracle) || (name !== '' && startsWithName) || hasPill(message, oracle);
+  return namesUser(message.text, oracle) || (name !== '' && startsWithName) || hasPill(message, oracle);
+}
+
+/** `@oracle:example.org` is not meant by `@oracle:example.organic`, nor by `me@oracle:…`. */
+function namesUser(text: string, user: UserId): boolean {
+  for (let at = text.indexOf(user); at >= 0; at = text.indexOf(user, at + 1)) {
+    const before = text.slice(0, at);
+    const after = text.slice(at + user.length, at + user.length + 2);
+    if (!/[\p{L}\p{N}]$/u.test(before.slice(-2)) && !/^(?:[\p{L}\p{N}]|[.:-][\p{L}\p{N}])/u.test(after)) return true;
+  }
+  return false;
 }
 
 function hasPill(message: MessageItem, oracle: UserId): boolean {

@@ -1,13 +1,15 @@
 /**
  * Takes what the inbox holds and hands it to admission, one row at a time per room and many rooms at once (G3), with a bound on both
  * memory and concurrency whatever the backlog. A row that fails is tried again later and holds back only its own room; after the last
- * attempt it is buried and the person is told (G1: never silently gone). Claiming never waits for a run slot, so lateness is judged at once.
+ * attempt it is buried and the person is told (G1: never silently gone). A full disk or a homeserver that is down is not the row's fault
+ * and costs it no attempt. Claiming never waits for a run slot, so lateness is judged at once.
  */
 import type { RoomId } from '../ids.ts';
 import type { Logger } from '../observe/logger.ts';
 import { StorageError, type Store } from '../store/store.ts';
 import { backOffMs, type Clock, type Timer } from '../time.ts';
 import type { Inbox, InboxRow } from './inbox.ts';
+import { Unavailable } from './unavailable.ts';
 
 export interface DispatcherOptions {
   readonly inbox: Inbox;
@@ -18,6 +20,8 @@ export interface DispatcherOptions {
   readonly handle: (row: InboxRow) => Promise<void>;
   /** In the transaction that buries a row: writes the notice to the person. */
   readonly giveUp: (row: InboxRow) => Promise<void>;
+  /** Whether this error says that nobody could have been served: then the row waits as long as that lasts. */
+  readonly isOutage?: (error: unknown) => boolean;
   /** Until when the room's rows must wait (an open gap); null when they need not. */
   readonly heldUntil: (room: RoomId) => number | null;
   readonly maxRooms: number;
@@ -33,12 +37,18 @@ export interface Dispatcher {
 const MAX_ATTEMPTS = 5;
 const RETRY = { baseMs: 1_000, capMs: 60_000 };
 const ROOMS_PER_SCAN = 1_000;
+/** `Unavailable` may be one room's lasting trouble (we were thrown out): past this age of the row it counts. */
+const UNAVAILABLE_WAIT_MS = 60 * 60_000;
+const OUTAGE_RETRY_CAP_MS = 30_000;
 
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { inbox, store, clock, logger, handle, giveUp, heldUntil, maxRooms } = options;
   const waiting = new Set<RoomId>();
   const active = new Map<RoomId, Promise<void>>();
   const timers = new Map<RoomId, Timer>();
+  /** Claims that ended with a full disk, by row: they were counted and must not be. A row leaves with its last attempt. */
+  const forgiven = new Map<number, number>();
+  let probing: Promise<boolean> | null = null;
   let running = false;
 
   function pump(): void {
@@ -46,16 +56,25 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       if (!running || active.size >= maxRooms) return;
       if (active.has(room)) continue;
       waiting.delete(room);
-      const work = drain(room).finally(() => {
-        active.delete(room);
-        pump();
-      });
+      // Marked active before it runs: what it does at once may announce the same room.
+      const work = Promise.resolve()
+        .then(() => drain(room))
+        .catch((error: unknown) => {
+          logger.error({ room_id: room, err: error }, "a room's events could not be read");
+          wakeAt(room, clock.now() + RETRY.baseMs);
+        })
+        .finally(() => {
+          active.delete(room);
+          pump();
+        });
       active.set(room, work);
     }
   }
 
   async function drain(room: RoomId): Promise<void> {
     while (running) {
+      // Nothing is claimed while its end could not be written: its effects on the homeserver would be repeated for nothing.
+      if (!store.writable() && !(await probe())) return wakeAt(room, clock.now() + RETRY.baseMs);
       const held = heldUntil(room);
       if (held !== null && held > clock.now()) return wakeAt(room, held);
       const claim = inbox.claim(room);
@@ -65,41 +84,67 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     }
   }
 
+  function probe(): Promise<boolean> {
+    probing ??= store.probe().finally(() => {
+      probing = null;
+    });
+    return probing;
+  }
+
+  const attemptsOf = (row: InboxRow): number => row.attempt - (forgiven.get(row.id) ?? 0);
+
   /** @returns false when the room must pause. */
   async function process(row: InboxRow): Promise<boolean> {
     try {
-      await handle(row);
+      // More claims than ends: the process died with this row in hand each time. It must not die of it for ever.
+      if (attemptsOf(row) > MAX_ATTEMPTS) await bury(row);
+      else await handle(row);
+      forgiven.delete(row.id);
       return true;
     } catch (error) {
       return await recover(row, error);
     }
   }
 
+  async function bury(row: InboxRow, error?: unknown): Promise<void> {
+    logger.error({ ...fieldsOf(row), code: 'GAVE_UP', ...(error === undefined ? {} : { err: error }) }, 'an event was given up');
+    await giveUp(row);
+  }
+
+  const fieldsOf = (row: InboxRow) => ({ event_id: row.eventId, room_id: row.roomId, attempt: row.attempt });
+
   async function recover(row: InboxRow, error: unknown): Promise<boolean> {
-    const fields = { event_id: row.eventId, room_id: row.roomId, attempt: row.attempt, err: error };
-    const delay = backOffMs(row.attempt, RETRY);
+    const attempt = attemptsOf(row);
+    const waited = clock.now() - row.receivedAt;
+    const isWaiting = options.isOutage?.(error) === true || (error instanceof Unavailable && waited < UNAVAILABLE_WAIT_MS);
+    const delay = isWaiting ? Math.min(OUTAGE_RETRY_CAP_MS, Math.max(RETRY.baseMs, waited / 2)) : backOffMs(attempt, RETRY);
     try {
       if (error instanceof StorageError) {
-        // Not the row's fault, so it costs no attempt towards burial; the lease has not been written either.
-        logger.error(fields, 'an event waits: the database cannot be written');
-        wakeAt(row.roomId, clock.now() + delay);
+        forgiven.set(row.id, (forgiven.get(row.id) ?? 0) + 1);
+        logger.error({ ...fieldsOf(row), err: error }, 'an event waits: the database cannot be written');
+        wakeAt(row.roomId, clock.now() + RETRY.baseMs);
         return false;
       }
-      if (row.attempt >= MAX_ATTEMPTS) {
-        logger.error({ ...fields, code: 'GAVE_UP' }, 'an event was given up');
-        await giveUp(row);
+      if (isWaiting) {
+        logger.warn({ ...fieldsOf(row), err: error }, 'an event waits for the homeserver');
+        await inbox.retry(row, clock.now() + delay, nameOf(error), row.attempt - 1);
+      } else if (attempt >= MAX_ATTEMPTS) {
+        await bury(row, error);
+        forgiven.delete(row.id);
         return true;
+      } else {
+        logger.warn({ ...fieldsOf(row), err: error }, 'an event failed and is tried again');
+        await inbox.retry(row, clock.now() + delay, nameOf(error));
       }
-      logger.warn(fields, 'an event failed and is tried again');
-      await inbox.retry(row, clock.now() + delay, error instanceof Error ? error.name : 'unknown');
     } catch (second) {
-      logger.error({ ...fields, err: second }, 'an event waits: its failure could not be recorded');
+      logger.error({ ...fieldsOf(row), err: second }, 'an event waits: its failure could not be recorded');
     }
     wakeAt(row.roomId, clock.now() + delay);
     return false;
   }
 
   function wakeAt(room: RoomId, at: number): void {
+    if (!running) return;
     timers.get(room)?.cancel();
     timers.set(
       room,
@@ -139,3 +184,5 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   };
   return dispatcher;
 }
+
+const nameOf = (error: unknown): string => (error instanceof Error ? error.name : 'unknown');

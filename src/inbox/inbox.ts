@@ -31,6 +31,8 @@ export interface InboxRow {
   readonly ageMs: number | null;
   /** Claims so far, this one included. */
   readonly attempt: number;
+  /** It was in hand before, whether or not that counted as an attempt. */
+  readonly again: boolean;
 }
 export interface DeadRow {
   readonly id: number;
@@ -55,9 +57,10 @@ export interface Inbox {
   claim(room: RoomId): { kind: 'row'; row: InboxRow } | { kind: 'later'; at: number } | { kind: 'empty' };
   /** In the transaction that carries the row's effect: never answered-but-pending, never done-but-unsent. */
   finish(tx: Tx, row: InboxRow): void;
-  retry(row: InboxRow, at: number, error: string): Promise<void>;
+  /** `attempts` below the row's own says that this claim does not count: it was not the row's fault. */
+  retry(row: InboxRow, at: number, error: string, attempts?: number): Promise<void>;
   bury(tx: Tx, row: InboxRow, error: string): void;
-  /** A prompt that an own event names as answered: drops its row and remembers it. True when it was still waiting here. */
+  /** Prompts that an own event names as answered: drops their rows and remembers them. */
   markAnswered(tx: Tx, prompts: readonly EventId[]): void;
   dead(limit: number): DeadRow[];
   requeue(tx: Tx, id: number): boolean;
@@ -149,21 +152,26 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
           ord = backOrd.get(event.roomId) ?? nextOrd;
           backOrd.set(event.roomId, ord + 1);
         } else nextOrd++;
-        tx.run(
-          sql.insertInto('inbox').values({
-            ord,
-            event_id: event.eventId,
-            room_id: event.roomId,
-            sender: event.sender,
-            type: event.type,
-            source: event.source,
-            event: JSON.stringify(event.event),
-            received_at: now,
-            age_ms: event.ageMs,
-            error: null,
-          }),
+        const row = {
+          ord,
+          event_id: event.eventId,
+          room_id: event.roomId,
+          sender: event.sender,
+          type: event.type,
+          source: event.source,
+          event: JSON.stringify(event.event),
+          received_at: now,
+          age_ms: event.ageMs,
+          error: null,
+        };
+        // A dead row outlives what `seen` remembers: its event must not fail the transaction it comes back in.
+        const added = tx.run(
+          sql
+            .insertInto('inbox')
+            .values(row)
+            .onConflict((oc) => oc.column('event_id').doNothing()),
         );
-        rooms.add(event.roomId);
+        if (added > 0) rooms.add(event.roomId);
       }
       return rooms;
     },
@@ -206,15 +214,16 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
           receivedAt: row.received_at,
           ageMs: row.age_ms,
           attempt: row.attempts + 1,
+          again: row.attempts > 0 || row.not_before > 0,
         },
       };
     },
     finish(tx, row) {
       tx.run(sql.deleteFrom('inbox').where('id', '=', row.id));
     },
-    retry: (row, at, error) =>
+    retry: (row, at, error, attempts = row.attempt) =>
       store.write((tx) => {
-        tx.run(sql.updateTable('inbox').set({ not_before: at, lease_until: 0, error }).where('id', '=', row.id));
+        tx.run(sql.updateTable('inbox').set({ not_before: at, lease_until: 0, error, attempts }).where('id', '=', row.id));
       }),
     bury(tx, row, error) {
       tx.run(sql.updateTable('inbox').set({ state: 'dead', lease_until: 0, error }).where('id', '=', row.id));

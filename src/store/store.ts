@@ -56,7 +56,12 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
   database.pragma('synchronous = FULL');
   database.pragma('foreign_keys = ON');
   database.pragma('temp_store = MEMORY');
-  migrate(database, now);
+  try {
+    migrate(database, now);
+  } catch (error) {
+    database.close();
+    throw error;
+  }
   const tx = createTx(database);
   const begin = database.prepare('BEGIN IMMEDIATE');
   const commit = database.prepare('COMMIT');
@@ -94,6 +99,8 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
     savepoint.run();
     try {
       const value = change(tx);
+      // An async change would go on outside its savepoint, in whatever transaction is open by then.
+      if (value instanceof Promise) throw new TypeError('a change must be synchronous');
       release.run();
       return () => resolve(value as never);
     } catch (error) {
