@@ -158,7 +158,9 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
         return { roomId: room, kind: 'group', encryption, federated: true, joined: false, displayName: null, admissionCursor: null };
       }
     },
-    forget: (room) => void stale.add(room),
+    forget(room) {
+      if (known.has(room) || reading.has(room)) stale.add(room);
+    },
     async powerLevel(room, user) {
       return decidePowerLevel((await snapshotOf(room)).power, user);
     },

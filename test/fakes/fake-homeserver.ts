@@ -43,7 +43,9 @@ export type Trouble =
   /** Handled, but the answer is lost. */
   | { readonly kind: 'lose_answer' }
   /** Handled never; the caller waits. */
-  | { readonly kind: 'hang' };
+  | { readonly kind: 'hang' }
+  /** No trouble this time. */
+  | { readonly kind: 'pass' };
 
 interface Room {
   readonly id: string;

@@ -228,7 +228,7 @@ describe('while the homeserver is down', () => {
 test('a row that waits from an earlier process is found without a wake', async () => {
   await sender.stop();
   await put('answer.1');
-  store.write((tx) => tx.run(store.sql.updateTable('outbox').set({ not_before: clock.now() + 5_000 })));
+  await store.write((tx) => tx.run(store.sql.updateTable('outbox').set({ not_before: clock.now() + 5_000 })));
   await settle();
   const next = createSender({ outbox, connection: homeserver.connection(), clock, logger });
 

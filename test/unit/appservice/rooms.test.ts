@@ -1,0 +1,154 @@
+import { beforeEach, expect, test } from 'vitest';
+import { createRooms, type Rooms } from '../../../appservice/rooms.ts';
+import type { DeviceId, EventId, RoomId, UserId } from '../../../src/ids.ts';
+import { createLogger } from '../../../src/observe/logger.ts';
+import { openStore, type Store } from '../../../src/store/store.ts';
+import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
+import { createFakeHomeserver, type FakeHomeserver, registerOracle } from '../../fakes/fake-homeserver.ts';
+
+const ORACLE = '@oracle:oracle.local' as UserId;
+const ALICE = '@alice:oracle.local' as UserId;
+let clock: FakeClock;
+let homeserver: FakeHomeserver;
+let store: Store;
+let rooms: Rooms;
+
+beforeEach(async () => {
+  clock = fakeClock();
+  homeserver = createFakeHomeserver({ clock });
+  await registerOracle(homeserver.connection());
+  store = openStore({ path: ':memory:', now: clock.now() });
+  rooms = createRooms({
+    api: homeserver.connection().as({ userId: ORACLE, deviceId: 'ORACLE' as DeviceId }),
+    store,
+    oracle: ORACLE,
+    clock,
+    logger: createLogger({ level: 'silent', format: 'json' }),
+  });
+});
+function openRoom(options: { direct?: boolean; encrypted?: boolean } = {}): RoomId {
+  const room = homeserver.createRoom({ creator: ALICE, invite: [ORACLE], ...options }) as RoomId;
+  homeserver.join(room, ORACLE);
+  homeserver.requests.length = 0;
+  return room;
+}
+
+test('a room that is known costs no request', async () => {
+  const room = openRoom({ direct: true });
+  await rooms.facts(room);
+  const cold = homeserver.requests.length;
+
+  for (let time = 0; time < 50; time += 1) await rooms.facts(room);
+  await rooms.powerLevel(room, ALICE);
+
+  expect(cold).toBe(1);
+  expect(homeserver.requests.length).toBe(cold);
+});
+
+test('many messages in a new room at once cost one look-up', async () => {
+  const room = openRoom({ direct: true });
+
+  await Promise.all(Array.from({ length: 20 }, () => rooms.facts(room)));
+
+  expect(homeserver.requests).toHaveLength(1);
+});
+
+test('direct: invited as such, and at most two people', async () => {
+  const room = openRoom({ direct: true });
+  expect(await rooms.facts(room)).toMatchObject({ kind: 'direct', encryption: 'none', federated: false, joined: true, displayName: ALICE });
+
+  homeserver.invite(room, ALICE, '@bob:oracle.local');
+  rooms.forget(room);
+
+  expect((await rooms.facts(room)).kind).toBe('group');
+});
+
+test('two people alone make no direct room', async () => {
+  expect((await rooms.facts(openRoom())).kind).toBe('group');
+});
+
+test('the row of the invite says direct and where the room begins', async () => {
+  const room = openRoom();
+  await store.write((tx) =>
+    tx.run(
+      store.sql
+        .insertInto('rooms')
+        .values({ room_id: room, membership: 'joined', inviter: ALICE, is_direct: 1, invited_at: 17, joined_at: 18 }),
+    ),
+  );
+
+  expect(await rooms.facts(room)).toMatchObject({ kind: 'direct', admissionCursor: 17 });
+});
+
+test('a failed look-up is a group with unknown encryption, and the next one is tried again (G11)', async () => {
+  const room = openRoom({ direct: true });
+  homeserver.stop();
+  const down = await rooms.facts(room);
+  homeserver.start();
+
+  expect(down).toMatchObject({ kind: 'group', encryption: 'unknown', joined: false });
+  expect((await rooms.facts(room)).kind).toBe('direct');
+});
+
+test('encryption that was seen once is never forgotten (G11)', async () => {
+  const room = openRoom({ encrypted: true });
+  expect((await rooms.facts(room)).encryption).toBe('encrypted');
+  rooms.forget(room);
+  homeserver.stop();
+
+  expect((await rooms.facts(room)).encryption).toBe('encrypted');
+  expect(await rooms.isEncrypted(room)).toBe(true);
+});
+
+test('encryption that is switched on is seen at the next look', async () => {
+  const room = openRoom();
+  expect(await rooms.isEncrypted(room)).toBe(false);
+
+  homeserver.setState(room, ALICE, 'm.room.encryption', { algorithm: 'm.megolm.v1.aes-sha2' });
+  rooms.forget(room);
+
+  expect(await rooms.isEncrypted(room)).toBe(true);
+});
+
+test('a change while the room is being read makes it read again', async () => {
+  const room = openRoom();
+  const first = rooms.facts(room);
+  rooms.forget(room);
+  await first;
+  homeserver.setState(room, ALICE, 'm.room.name', { name: 'new' });
+
+  expect((await rooms.facts(room)).displayName).toBe('new');
+});
+
+test('a large room is not read whole again for every newcomer, but its encryption is', async () => {
+  const room = openRoom();
+  for (let person = 0; person < 200; person += 1) homeserver.join(room, `@p${person}:oracle.local`);
+  await rooms.facts(room);
+  homeserver.requests.length = 0;
+  homeserver.setState(room, ALICE, 'm.room.encryption', { algorithm: 'x' });
+  rooms.forget(room);
+
+  const facts = await rooms.facts(room);
+
+  expect(facts).toMatchObject({ kind: 'group', encryption: 'encrypted', joined: true });
+  expect(homeserver.requests.some(({ path }) => path.endsWith('/state'))).toBe(false);
+});
+
+test('the own level of a user decides what may be sent for them (no confused deputy)', async () => {
+  const room = openRoom();
+  homeserver.join(room, '@bob:oracle.local');
+
+  expect(await rooms.maySend(room, ALICE, { type: 'm.room.topic', isState: true })).toBe(true);
+  expect(await rooms.maySend(room, '@bob:oracle.local' as UserId, { type: 'm.room.topic', isState: true })).toBe(false);
+  expect(await rooms.maySend(room, '@stranger:oracle.local' as UserId, { type: 'm.room.message', isState: false })).toBe(false);
+});
+
+test('who sent an event is asked once; an unknown event has no sender', async () => {
+  const room = openRoom();
+  const { event_id: id } = homeserver.say(room, ALICE, 'x');
+
+  expect(await rooms.senderOf(room, id as EventId)).toBe(ALICE);
+  expect(await rooms.senderOf(room, id as EventId)).toBe(ALICE);
+  expect(await rooms.senderOf(room, '$none' as EventId)).toBe(null);
+  expect(homeserver.requests).toHaveLength(2);
+});
