@@ -24,18 +24,21 @@ export interface RunUntilSignalOptions {
 
 /** What `stop` gets before the process ends anyway: its own 10 s for the runs, and a little to close. */
 export const STOP_LIMIT_MS = 12_000;
+/** Ctrl-C reaches npm and us, and npm passes it on: what comes so soon after the first is the first again. */
+const SAME_SIGNAL_MS = 1_000;
 /** What a shell shows for a process that a signal ended. */
 const EXIT_BY_SIGINT = 130;
 
 export async function runUntilSignal({ start, clock, signals, exit }: RunUntilSignalOptions): Promise<void> {
-  let count = 0;
+  let askedAt: number | null = null;
   let wake = () => {};
   const asked = new Promise<void>((resolve) => {
     wake = resolve;
   });
   const onSignal = () => {
-    count += 1;
-    if (count > 1) exit(EXIT_BY_SIGINT);
+    const now = clock.monotonic();
+    if (askedAt !== null && now - askedAt >= SAME_SIGNAL_MS) exit(EXIT_BY_SIGINT);
+    askedAt ??= now;
     wake();
   };
   signals.on('SIGTERM', onSignal);

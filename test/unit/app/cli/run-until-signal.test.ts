@@ -46,13 +46,27 @@ test('a signal while it starts is not lost', async () => {
   expect(events).toEqual(['started', 'stopping', 'stopped']);
 });
 
+test('the echo of a signal that npm passes on as well is not a second one', async () => {
+  const { signals, clock, exits, events, done } = createCase();
+  await settle();
+
+  signals.emit('SIGINT');
+  clock.advance(20);
+  signals.emit('SIGINT');
+  await done;
+
+  expect(exits).toEqual([]);
+  expect(events).toEqual(['started', 'stopping', 'stopped']);
+});
+
 test('a second signal exits at once', async () => {
-  const { signals, exits } = createCase({ stop: () => new Promise(() => {}) });
+  const { signals, clock, exits } = createCase({ stop: () => new Promise(() => {}) });
   await settle();
 
   signals.emit('SIGTERM');
   await settle();
   expect(exits).toEqual([]);
+  clock.advance(1_000);
   signals.emit('SIGINT');
 
   expect(exits).toEqual([130]);
