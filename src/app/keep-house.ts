@@ -18,6 +18,7 @@ const BATCH = 5_000;
 export function keepHouse({ store, inbox, clock, logger, retentionMs }: HousekeepingOptions): { stop(): void } {
   const { sql } = store;
   let timer: Timer;
+  let stopped = false;
 
   async function sweep(): Promise<void> {
     const now = clock.now();
@@ -42,6 +43,8 @@ export function keepHouse({ store, inbox, clock, logger, retentionMs }: Housekee
     if (ids + tokens + sent > 0) logger.info({ count: ids + tokens + sent }, 'old rows were forgotten');
   }
   function schedule(): void {
+    // A look that was under way when we stopped must not begin the next one.
+    if (stopped) return;
     timer = clock.after(EVERY_MS, () => {
       sweep()
         .catch((error: unknown) => logger.warn({ err: error }, 'old rows could not be forgotten'))
@@ -49,5 +52,10 @@ export function keepHouse({ store, inbox, clock, logger, retentionMs }: Housekee
     });
   }
   schedule();
-  return { stop: () => timer.cancel() };
+  return {
+    stop() {
+      stopped = true;
+      timer.cancel();
+    },
+  };
 }

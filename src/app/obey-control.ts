@@ -21,6 +21,7 @@ const BATCH = 100;
 export function obeyControl({ store, inbox, clock, logger, nudge }: ControlOptions): { stop(): void } {
   const { sql } = store;
   let timer: Timer;
+  let stopped = false;
 
   async function look(): Promise<void> {
     const orders = store.read.all(
@@ -45,6 +46,8 @@ export function obeyControl({ store, inbox, clock, logger, nudge }: ControlOptio
     }
   }
   function schedule(): void {
+    // A look that was under way when we stopped must not begin the next one.
+    if (stopped) return;
     timer = clock.after(POLL_MS, () => {
       look()
         .catch((error: unknown) => logger.warn({ err: error }, 'orders of the command line could not be read'))
@@ -52,5 +55,10 @@ export function obeyControl({ store, inbox, clock, logger, nudge }: ControlOptio
     });
   }
   schedule();
-  return { stop: () => timer.cancel() };
+  return {
+    stop() {
+      stopped = true;
+      timer.cancel();
+    },
+  };
 }

@@ -21,14 +21,19 @@ export function openData(paths: DataPaths, now: number): Data {
   const unlock = lockFolder(paths.dir);
   try {
     const store = openStore({ path: paths.database, now });
-    return {
-      store,
-      fence: nextFence(paths.database),
-      close() {
-        store.close();
-        unlock();
-      },
-    };
+    try {
+      return {
+        store,
+        fence: nextFence(paths.database),
+        close() {
+          store.close();
+          unlock();
+        },
+      };
+    } catch (error) {
+      store.close();
+      throw error;
+    }
   } catch (error) {
     unlock();
     throw error;
@@ -41,6 +46,7 @@ function lockFolder(dir: string): () => void {
     lock.exec('BEGIN EXCLUSIVE');
   } catch (cause) {
     lock.close();
+    if (!(cause instanceof Sqlite.SqliteError) || cause.code !== 'SQLITE_BUSY') throw cause;
     throw new StartRefused(`another matrix-oracle uses ${dir}: stop it, or set DATA_DIR to another folder.`, { cause });
   }
   return () => lock.close();

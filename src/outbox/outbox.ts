@@ -180,18 +180,20 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
       const row = store.read.get(sql.selectFrom('outbox').select(['state', 'event_id']).where('txn_id', '=', txnId));
       if (row !== undefined && row.state !== 'ready') return Promise.resolve(row.event_id);
       return new Promise((resolve, reject) => {
+        if (signal.aborted) return reject(signal.reason);
         const waiting = settledListeners.get(txnId) ?? new Set();
         settledListeners.set(txnId, waiting);
-        const onAbort = () => {
-          waiting.delete(resolve);
-          reject(signal.reason);
-        };
-        if (signal.aborted) return onAbort();
-        signal.addEventListener('abort', onAbort, { once: true });
-        waiting.add((event) => {
+        const done = (event: EventId | null) => {
           signal.removeEventListener('abort', onAbort);
           resolve(event);
-        });
+        };
+        const onAbort = () => {
+          waiting.delete(done);
+          if (waiting.size === 0 && settledListeners.get(txnId) === waiting) settledListeners.delete(txnId);
+          reject(signal.reason);
+        };
+        signal.addEventListener('abort', onAbort, { once: true });
+        waiting.add(done);
       });
     },
     depth: () => countOf('ready'),

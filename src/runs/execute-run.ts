@@ -28,7 +28,13 @@ export interface ExecuteOptions {
 export type RunObservation =
   | { readonly kind: 'model_called'; readonly sinceCreatedMs: number }
   | { readonly kind: 'first_text'; readonly sinceCreatedMs: number }
-  | { readonly kind: 'ended'; readonly status: RunStatus; readonly code: string | null; readonly usage: Usage | null; readonly durationMs: number };
+  | {
+      readonly kind: 'ended';
+      readonly status: RunStatus;
+      readonly code: string | null;
+      readonly usage: Usage | null;
+      readonly durationMs: number;
+    };
 
 /** `suspended`: the run keeps its place and goes on at the next start, or when the disk has room again. */
 export type Execution = 'ended' | 'suspended';
@@ -45,6 +51,12 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
   const views = projections.map((projection) => projection.open(run, earlier));
   let failure: unknown = null;
   let firstText = false;
+  /** The runner has given its outcome: what a straggling tool still says would be numbered beside the last frames. */
+  let over = false;
+  function giveBack(error: unknown): void {
+    failure ??= error;
+    stop.abort(new Drain('the run cannot be written'));
+  }
 
   const frameLog = createFrameLog({
     store,
@@ -52,11 +64,8 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
     clock,
     run,
     folded: earlier,
-    onCommitted: (committed, folded) => show(views, committed, folded),
-    onFailure: (error) => {
-      failure = error;
-      stop.abort(new Drain('the run cannot be written'));
-    },
+    onCommitted: (committed, folded) => show(views, committed, folded, log),
+    onFailure: giveBack,
   });
   const deadline = clock.after(Math.max(0, (run.deadlineAt ?? clock.now()) - clock.now()), () =>
     stop.abort(new OracleError(refusal('RUN_DEADLINE'))),
@@ -68,22 +77,28 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
     signal: abort,
     output: {
       text(delta) {
+        if (over) return;
         if (!firstText && delta !== '') {
           firstText = true;
           options.observe({ kind: 'first_text', sinceCreatedMs: clock.now() - run.createdAt });
         }
         frameLog.text(delta);
       },
-      truncate: (length) => frameLog.append('truncate', { length }),
-      toolCall: (data) => frameLog.append('tool_call', data),
-      promptsConsumed: () => store.write((tx) => runs.consumePrompts(tx, run.id, clock.now())),
+      truncate: (length) => (over ? undefined : frameLog.append('truncate', { length })),
+      toolCall: (data) => (over ? undefined : frameLog.append('tool_call', data)),
+      promptsConsumed: () =>
+        store.write((tx) => {
+          if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
+          runs.consumePrompts(tx, run.id, clock.now());
+        }),
       modelCalled: () => options.observe({ kind: 'model_called', sinceCreatedMs: clock.now() - run.createdAt }),
     },
   };
 
   try {
     frameLog.append('run', { state: run.attempt > 1 ? 'resumed' : 'started', attempt: run.attempt });
-    const outcome = await think(runner, job, log);
+    const outcome = await think(runner, job, { log, giveBack });
+    over = true;
     if (failure !== null || outcome.kind === 'suspended') return await suspend(outcome);
     await frameLog.flush();
     if (failure !== null) return await suspend(outcome);
@@ -153,19 +168,34 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
 }
 
 /** The runner's throw is a bug of ours or of a plugin: one of the four doors (STYLE §2 "Errors"). */
-async function think(runner: Runner, job: RunJob, log: Logger): Promise<RunOutcome> {
+async function think(
+  runner: Runner,
+  job: RunJob,
+  { log, giveBack }: { log: Logger; giveBack: (error: unknown) => void },
+): Promise<RunOutcome> {
   try {
     return await runner.execute(job);
   } catch (error) {
     if (error instanceof Drain) return { kind: 'suspended' };
+    if (error instanceof StorageError || error instanceof LostLease) {
+      giveBack(error);
+      return { kind: 'suspended' };
+    }
     if (error instanceof OracleError) return { kind: 'failed', refusal: error.refusal, messages: [] };
     log.error({ err: error }, 'the runner threw');
     return { kind: 'failed', refusal: refusal('INTERNAL', { cause: error }), messages: [] };
   }
 }
 
-function show(views: readonly RunView[], frames: readonly Frame[], folded: FoldedRun): void {
-  for (const view of views) view.onFrames(frames, folded);
+/** The frames are on disk: a view that cannot show them must neither stop the run nor keep the next view from it. */
+function show(views: readonly RunView[], frames: readonly Frame[], folded: FoldedRun, log: Logger): void {
+  for (const view of views) {
+    try {
+      view.onFrames(frames, folded);
+    } catch (error) {
+      log.error({ err: error }, 'a view of a run could not show its frames');
+    }
+  }
 }
 
 function statusOf(error: Refusal | null): RunStatus {
@@ -188,45 +218,54 @@ const optional = <K extends string, V>(key: K, value: V | undefined): { [P in K]
 
 /** Ends a run that may not be executed again: after its last attempt, or past its deadline. The text so far is kept with a marker. */
 export async function endWithoutExecution(run: Run, error: Refusal, options: ExecuteOptions): Promise<void> {
-  const folded = options.frames.fold(run.id);
-  const views = options.projections.map((projection) => projection.open(run, folded));
-  const frameLog: FrameLog = createFrameLog({
-    ...options,
-    run,
-    folded,
-    onCommitted: (frames, now) => show(views, frames, now),
-    onFailure: () => undefined,
-  });
+  const log = options.logger.child({ run_id: run.id, session_id: run.sessionId, room_id: run.roomId });
   const status = statusOf(error);
   try {
-    const publish = await options.store.write((tx) => {
-      const at = options.clock.now();
-      const finished = frameLog.finishInTx(tx, [...errorFrames(error), { kind: 'end', data: { status } }]);
-      if (folded.text !== '') {
-        options.transcript.append(tx, {
-          roomId: run.roomId,
-          sessionId: run.sessionId,
-          runId: run.id,
-          eventId: null,
-          role: 'ai',
-          speaker: 'oracle',
-          text: folded.text,
-          message: null,
-          at,
-        });
-      }
-      options.runs.end(tx, run, { status, error, usage: null, model: null }, at);
-      for (const view of views) view.onEnd(tx, finished.folded);
-      return finished.publish;
-    });
-    publish();
-  } finally {
-    frameLog.close();
-    for (const view of views) view.close();
+    await endWith(options.projections, status);
+  } catch (cause) {
+    if (cause instanceof StorageError) throw cause;
+    // A view that fails would keep the run, and with it the session, for ever.
+    log.error({ err: cause }, 'a run could not be shown and is ended without');
+    await endWith([], status);
   }
   options.observe({ kind: 'ended', status, code: error.code, usage: null, durationMs: options.clock.now() - run.createdAt });
-  options.logger.warn(
-    { run_id: run.id, room_id: run.roomId, code: error.code, attempt: run.attempt },
-    'a run was ended without another attempt',
-  );
+  log.warn({ code: error.code, attempt: run.attempt }, 'a run was ended without another attempt');
+
+  async function endWith(projections: readonly Projection[], status: RunStatus): Promise<void> {
+    const folded = options.frames.fold(run.id);
+    const views = projections.map((projection) => projection.open(run, folded));
+    const frameLog: FrameLog = createFrameLog({
+      ...options,
+      run,
+      folded,
+      onCommitted: (frames, now) => show(views, frames, now, log),
+      onFailure: () => undefined,
+    });
+    try {
+      const publish = await options.store.write((tx) => {
+        const at = options.clock.now();
+        const finished = frameLog.finishInTx(tx, [...errorFrames(error), { kind: 'end', data: { status } }]);
+        if (folded.text !== '') {
+          options.transcript.append(tx, {
+            roomId: run.roomId,
+            sessionId: run.sessionId,
+            runId: run.id,
+            eventId: null,
+            role: 'ai',
+            speaker: 'oracle',
+            text: folded.text,
+            message: null,
+            at,
+          });
+        }
+        options.runs.end(tx, run, { status, error, usage: null, model: null }, at);
+        for (const view of views) view.onEnd(tx, finished.folded);
+        return finished.publish;
+      });
+      publish();
+    } finally {
+      frameLog.close();
+      for (const view of views) view.close();
+    }
+  }
 }

@@ -204,6 +204,8 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           .selectFrom('runs as r')
           .select(['r.run_id', 'r.session_id', 'r.status', 'r.attempt', 'r.deadline_at'])
           .where('r.status', 'in', UNFINISHED)
+          // A run that a newer process took is not ours to look at: `start` would refuse it again and again.
+          .where('r.fence', '<=', fence)
           .where((eb) =>
             eb.not(
               eb.exists(

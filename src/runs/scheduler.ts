@@ -7,7 +7,7 @@ import { OracleError, refusal } from '../errors.ts';
 import type { RunId, SessionId } from '../ids.ts';
 import type { Logger } from '../observe/logger.ts';
 import { StorageError, type Store } from '../store/store.ts';
-import type { Clock, Timer } from '../time.ts';
+import { type Clock, sleep, type Timer } from '../time.ts';
 import { type ExecuteOptions, endWithoutExecution, executeRun, MAX_ATTEMPTS } from './execute-run.ts';
 import type { Runs, Unfinished } from './ledger.ts';
 import { Drain } from './runner.ts';
@@ -86,6 +86,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       const run = await store.write((tx) => runs.start(tx, next.id, { now, leaseUntil: now + LEASE_MS, deadlineAt: now + runDeadlineMs }));
       if (run === undefined) return;
       if (plan.kind === 'end') return await endWithoutExecution(run, refusal(plan.because), execute);
+      // Taken back while nobody executed it: there is nothing left to answer.
+      if (run.prompts.every(({ text }) => text === '')) return await endWithoutExecution(run, refusal('RUN_CANCELLED'), execute);
       const lease = keepLease(run.id);
       try {
         const execution = await executeRun(run, AbortSignal.any([drain.signal, cancelled]), execute);
@@ -115,7 +117,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     return { stop: () => timer.cancel() };
   }
 
-  const pause = (): Promise<void> => (stopped ? Promise.resolve() : new Promise((resolve) => void clock.after(RETRY_MS, resolve)));
+  const pause = (): Promise<void> => sleep(clock, RETRY_MS, drain.signal).catch(() => undefined);
 
   return {
     wake,

@@ -2,6 +2,7 @@
  * A write tool runs at most once (G6): the mark `started` is on disk before the effect, `finished` with the result after it. What a crash
  * leaves as `started` alone is "outcome unknown" and is never run again.
  */
+import { LRUCache } from 'lru-cache';
 import type { RunId } from '../ids.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from '../time.ts';
@@ -19,16 +20,22 @@ export type MarkDecision =
   | { readonly kind: 'unknown_outcome' };
 
 export interface ToolMarks {
-  /** Marks the call started, or says what an earlier attempt left. Resolves when the mark is on disk. */
-  begin(key: ToolCallKey, attempt: number): Promise<MarkDecision>;
+  /**
+   * Marks the call started, or says what an earlier attempt left. Resolves when the mark is on disk.
+   * @param knownCalls ids of the calls in the checkpoint: their marks are no orphans, so asking for the same again is a new call.
+   */
+  begin(key: ToolCallKey, attempt: number, knownCalls?: ReadonlySet<string>): Promise<MarkDecision>;
   finish(key: ToolCallKey, result: string): Promise<void>;
 }
+
+/** Far more than run at once; what is dropped only makes a repeated call wait for its own mark. */
+const MAX_RUNS_KEPT = 1_000;
 
 type Mark = { tool_call_id: string; tool: string; args_hash: string; state: 'started' | 'finished'; result: string | null };
 
 /**
- * @param knownCalls ids of calls in the checkpoint: a mark whose id is not among them is an orphan of an earlier attempt (the provider
- * gave the repeated call a new id) and is met once by a call with the same tool and arguments.
+ * A mark of an earlier attempt whose call is not in the checkpoint is an orphan: the provider gives the repeated call a new id, so it is met
+ * once by a call with the same tool and arguments. `adopted` are the marks that are no orphans (any more).
  */
 export function decideMark(
   key: ToolCallKey,
@@ -48,9 +55,9 @@ export function decideMark(
 
 export function createToolMarks({ store, clock }: { store: Store; clock: Clock }): ToolMarks {
   /** Orphans met in this process and marks written by it, by run. A later attempt in another process starts afresh, as it must. */
-  const adoptedByRun = new Map<RunId, Set<string>>();
+  const adoptedByRun = new LRUCache<RunId, Set<string>>({ max: MAX_RUNS_KEPT });
   return {
-    begin: (key, attempt) =>
+    begin: (key, attempt, knownCalls) =>
       store.write((tx) => {
         const marks = tx.all(
           store.sql
@@ -60,7 +67,10 @@ export function createToolMarks({ store, clock }: { store: Store; clock: Clock }
         );
         const adopted = adoptedByRun.get(key.runId) ?? new Set<string>();
         adoptedByRun.set(key.runId, adopted);
-        const { decision, adopts } = decideMark(key, marks, { resumed: attempt > 1, adopted });
+        const { decision, adopts } = decideMark(key, marks, {
+          resumed: attempt > 1,
+          adopted: knownCalls === undefined ? adopted : adopted.union(knownCalls),
+        });
         if (adopts !== undefined) adopted.add(adopts);
         adopted.add(key.toolCallId);
         if (decision.kind === 'run') {
