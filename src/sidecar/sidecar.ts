@@ -24,9 +24,6 @@ import { runRoutes } from './routes/runs.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 import { createWatchers } from './watch-run.ts';
 
-const REQUEST_TIMEOUT_MS = 30_000;
-const REQUESTS_PER_MINUTE = 600;
-const REFUSED_PER_MINUTE = 60;
 /** An event id has 255 bytes, three characters each when percent-encoded. */
 const MAX_PARAM_CHARS = 1_024;
 const AUDITED = new Set([401, 402, 403, 409, 429]);
@@ -36,7 +33,7 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
   const app = Fastify({
     logger: false,
     bodyLimit: LIMITS.httpBodyBytes,
-    requestTimeout: REQUEST_TIMEOUT_MS,
+    requestTimeout: LIMITS.httpRequestTimeoutMs,
     forceCloseConnections: 'idle',
     exposeHeadRoutes: false,
     routerOptions: { maxParamLength: MAX_PARAM_CHARS },
@@ -54,8 +51,8 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
   keepRawBody(app);
 
   const limits = createAddressLimits({
-    requests: options.requestsPerMinute ?? REQUESTS_PER_MINUTE,
-    refused: options.refusedPerMinute ?? REFUSED_PER_MINUTE,
+    requests: options.requestsPerMinute ?? LIMITS.httpRequestsPerMinutePerAddress,
+    refused: options.refusedPerMinute ?? LIMITS.httpRefusalsPerMinutePerAddress,
   });
   const watchers = createWatchers(deps);
   app.addHook('preClose', async () => watchers.close());

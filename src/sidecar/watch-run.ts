@@ -13,10 +13,6 @@ import type { FoldedRun, Run } from '../runs/run.ts';
 import type { SidecarDeps } from './deps.ts';
 import { buildDone, buildQueued, buildSse, type Cursor, encodeSse, type SseContext } from './wire/build-sse.ts';
 
-const STALLED_MS = 60_000;
-const STREAMS_PER_CALLER = 16;
-/** Bytes that wait for a slow socket; the log holds the rest. */
-const BUFFER_BYTES = 64 * 1024;
 const HEARTBEAT = ': heartbeat\n\n';
 
 export interface Watchers {
@@ -72,7 +68,7 @@ export function createWatchers({ viewers, frames, clock }: Pick<SidecarDeps, 'vi
   }
 
   return {
-    mayOpen: (did) => [...open.values()].filter((owner) => owner === did).length < STREAMS_PER_CALLER,
+    mayOpen: (did) => [...open.values()].filter((owner) => owner === did).length < LIMITS.sseStreamsPerCaller,
     async stream(request, reply, run, from) {
       const { signal, stop } = enter(request, run);
       const context: SseContext = { runId: run.id, sessionId: run.sessionId, requestId: request.id };
@@ -80,7 +76,7 @@ export function createWatchers({ viewers, frames, clock }: Pick<SidecarDeps, 'vi
       async function* watched(): AsyncGenerator<string, void, undefined> {
         try {
           for await (const text of events(run, from, context, signal)) {
-            const stalled = clock.after(STALLED_MS, () => {
+            const stalled = clock.after(LIMITS.sseStalledMs, () => {
               stop();
               readable.destroy();
             });
@@ -91,7 +87,8 @@ export function createWatchers({ viewers, frames, clock }: Pick<SidecarDeps, 'vi
           stop();
         }
       }
-      const readable = Readable.from(watched(), { objectMode: false, highWaterMark: BUFFER_BYTES });
+      // What waits for a slow socket is bounded; the log holds the rest.
+      const readable = Readable.from(watched(), { objectMode: false, highWaterMark: LIMITS.sseBufferBytes });
       return reply
         .code(200)
         .headers({

@@ -7,6 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import { NotAvailableError, type Refusal, refusal } from '../../errors.ts';
 import { parseSessionId, type RoomId, type RunId, type SessionId } from '../../ids.ts';
+import { LIMITS } from '../../limits.ts';
 import { err, ok, type Result } from '../../result.ts';
 import { readTimeZone } from '../../runtime-context/local-time.ts';
 import type { HttpIncoming } from '../../turn/prompt.ts';
@@ -31,8 +32,6 @@ import {
   problems,
   sessionParams,
 } from '../wire/schemas.ts';
-
-const ALL_MESSAGES = 200;
 
 export const messageRoutes =
   (deps: SidecarDeps, watchers: Watchers): FastifyPluginAsyncZod =>
@@ -65,7 +64,7 @@ export const messageRoutes =
         // The caller left; nobody reads this, and the run goes on.
         if (outcome === null) throw new NobodyListens();
         const answer: MessageReply = { message: { type: 'ai', content: outcome.text, id: runId }, sessionId, runId };
-        if (request.body.returnAllMessages) answer.messages = buildHistory(transcript.page(sessionId, { limit: ALL_MESSAGES }));
+        if (request.body.returnAllMessages) answer.messages = buildHistory(transcript.page(sessionId, { limit: LIMITS.historyPage }));
         return reply.header('x-run-id', runId).send(answer);
       },
     );

@@ -24,14 +24,12 @@ import {
   sessionsQuery,
 } from '../wire/schemas.ts';
 
-/** Each posts an event into a room. */
-const SESSIONS_PER_MINUTE = 10;
-
 export const sessionRoutes =
   (deps: SidecarDeps): FastifyPluginAsyncZod =>
   async (app) => {
     const { store, sessions, links, clock, identity } = deps;
-    const pace = createPace(SESSIONS_PER_MINUTE);
+    // Each posts an event into a room.
+    const pace = createPace(LIMITS.sessionsOpenedPerMinute);
 
     const show = (session: Session): SessionReply => ({
       sessionId: session.session_id,
@@ -73,7 +71,7 @@ export const sessionRoutes =
         const { did, room } = orRefuse(identify(request, undefined, deps));
         if (room === null) return { sessions: [], total: 0 };
         const { limit, offset } = request.query;
-        const found = listOwnSessions(store, { did, room }, { limit: Math.min(limit, LIMITS.sessionsPage), offset });
+        const found = listOwnSessions(store, { did, room }, { limit, offset });
         return { sessions: found.sessions.map(show), total: found.total };
       },
     );

@@ -1,4 +1,5 @@
 /** A sidecar on a real store with the real turn, ledger, log and scheduler; only the model, the room and the clock are made up. */
+import type { InjectOptions } from 'fastify';
 import type { EventId, RoomId, RunId, SessionId, UserId } from '../../../src/ids.ts';
 import { createRunIds } from '../../../src/ids.ts';
 import { createLogger, type LogFields } from '../../../src/observe/logger.ts';
@@ -203,7 +204,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     await settle(scheduler.stop(1_000));
     store.close();
   }
-  const inject = (request: Parameters<typeof app.inject>[0]) => settle(Promise.resolve(app.inject(request)));
+  const inject = (request: InjectOptions) => settle(Promise.resolve(app.inject(request)));
   const rows = (table: 'runs' | 'frames' | 'audit' | 'replay_marks' | 'outbox' | 'sessions' | 'transcript') =>
     store.read.all(store.sql.selectFrom(table).selectAll());
   return {
