@@ -3,7 +3,7 @@
  * decide about speaking (G11) and authority (no confused deputy, DESIGN §5), and room versions differ: in version 12 creators stand above
  * every number (research/synapse.md §14). State is written by strangers, so whatever cannot be read counts as absent.
  */
-import { parseUserId, serverOf, type UserId } from '../src/ids.ts';
+import { type EventId, parseEventId, parseUserId, serverOf, type UserId } from '../src/ids.ts';
 import { isJsonObject, type JsonObject, type JsonValue } from '../src/json.ts';
 import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
 
@@ -25,8 +25,8 @@ export interface RoomSnapshot {
   readonly power: RoomPower;
   /** Joined and invited. */
   readonly members: ReadonlyMap<UserId, Member>;
-  /** The oracle's own invite said `is_direct`, as far as its join remembers it. */
-  readonly invitedDirect: boolean;
+  /** Whether the oracle's own invite said `is_direct`: said by its join, or to be asked of this event, or not to be known. */
+  readonly invite: { readonly isDirect: boolean } | { readonly eventId: EventId } | null;
 }
 
 export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): RoomSnapshot {
@@ -35,7 +35,7 @@ export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): Roo
   let name: string | null = null;
   let create: { sender: JsonValue | undefined; content: JsonObject } | null = null;
   let levels: JsonObject | null = null;
-  let invitedDirect = false;
+  let invite: RoomSnapshot['invite'] = null;
   for (const event of state) {
     if (!isJsonObject(event)) continue;
     const content = isJsonObject(event['content']) ? event['content'] : {};
@@ -44,7 +44,7 @@ export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): Roo
       const member = readMember(content);
       const user = parseUserId(key);
       if (user.ok && member !== null) members.set(user.value, member);
-      if (key === oracle) invitedDirect = readInvitedDirect(event);
+      if (key === oracle) invite = readInvite(event);
     }
     if (key !== '') continue;
     // Any such state, also one whose algorithm cannot be read: it is never taken back (G11).
@@ -53,7 +53,7 @@ export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): Roo
     if (event['type'] === 'm.room.create') create = { sender: event['sender'], content };
     if (event['type'] === 'm.room.power_levels') levels = content;
   }
-  return { encrypted, name, power: readPower(create, levels), members, invitedDirect };
+  return { encrypted, name, power: readPower(create, levels), members, invite };
 }
 
 const MAX_NAME_CHARS = 255;
@@ -64,13 +64,15 @@ function readMember(content: JsonObject): Member | null {
   return { membership, displayName: typeof displayname === 'string' ? displayname.slice(0, MAX_NAME_CHARS) : null };
 }
 
-function readInvitedDirect(event: JsonObject): boolean {
+/** Synapse gives `prev_content` only while it has the event in memory; afterwards there is its id. */
+function readInvite(event: JsonObject): RoomSnapshot['invite'] {
   const content = isJsonObject(event['content']) ? event['content'] : {};
+  if (content['membership'] === 'invite') return { isDirect: content['is_direct'] === true };
   const unsigned = isJsonObject(event['unsigned']) ? event['unsigned'] : {};
   const previous = unsigned['prev_content'] ?? event['prev_content'];
-  const invite =
-    content['membership'] === 'invite' ? content : isJsonObject(previous) && previous['membership'] === 'invite' ? previous : {};
-  return invite['is_direct'] === true;
+  if (isJsonObject(previous)) return { isDirect: previous['membership'] === 'invite' && previous['is_direct'] === true };
+  const replaced = parseEventId(unsigned['replaces_state'] ?? event['replaces_state']);
+  return replaced.ok ? { eventId: replaced.value } : null;
 }
 
 function readPower(create: { sender: JsonValue | undefined; content: JsonObject } | null, levels: JsonObject | null): RoomPower {

@@ -7,7 +7,7 @@
 import { LRUCache } from 'lru-cache';
 import type { RoomDirectory, RoomFacts } from '../src/admission/room-facts.ts';
 import { type EventId, parseUserId, type RoomId, type UserId } from '../src/ids.ts';
-import type { JsonObject } from '../src/json.ts';
+import { isJsonObject, type JsonObject } from '../src/json.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
 import type { Store } from '../src/store/store.ts';
@@ -55,6 +55,7 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
   const known = new LRUCache<RoomId, Known>({ max: MAX_ROOMS });
   const stale = new Set<RoomId>();
   const encrypted = new LRUCache<RoomId, true>({ max: MAX_ROOMS * 10 });
+  const invites = new LRUCache<EventId, boolean>({ max: MAX_ROOMS });
   const senders = new LRUCache<string, UserId>({ max: MAX_SENDERS });
   const reading = new Map<RoomId, Promise<RoomSnapshot>>();
   let directList: { rooms: ReadonlySet<string>; readAt: number } | null = null;
@@ -93,8 +94,8 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       types.flatMap((type, index) => (contents[index] == null ? [] : [{ type, state_key: '', content: contents[index] }])),
       oracle,
     );
-    const { members, power, invitedDirect } = present.snapshot;
-    return { ...fresh, members, invitedDirect, power: { ...power, levels: fresh.power.levels } };
+    const { members, power, invite } = present.snapshot;
+    return { ...fresh, members, invite, power: { ...power, levels: fresh.power.levels } };
   }
 
   async function fetchState(room: RoomId): Promise<readonly unknown[]> {
@@ -106,6 +107,26 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       return await api.request<JsonObject>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/state/${type}/`);
     } catch (error) {
       if (isMatrixError(error) && error.errcode === 'M_NOT_FOUND') return null;
+      throw error;
+    }
+  }
+
+  /** What the invite said: asked of the room when no row remembers it (a lost database). */
+  async function wasInvitedDirect(room: RoomId, { invite }: RoomSnapshot): Promise<boolean> {
+    if (invite === null) return false;
+    if ('isDirect' in invite) return invite.isDirect;
+    const cached = invites.get(invite.eventId);
+    if (cached !== undefined) return cached;
+    const isDirect = await fetchInvite(room, invite.eventId);
+    invites.set(invite.eventId, isDirect);
+    return isDirect;
+  }
+  async function fetchInvite(room: RoomId, id: EventId): Promise<boolean> {
+    try {
+      const { content } = await api.request<JsonObject>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/event/${id}`);
+      return isJsonObject(content) && content['membership'] === 'invite' && content['is_direct'] === true;
+    } catch (error) {
+      if (isMatrixError(error) && error.status === 404) return false;
       throw error;
     }
   }
@@ -131,7 +152,7 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
     const row = store.read.get(store.sql.selectFrom('rooms').select(['is_direct', 'invited_at']).where('room_id', '=', room));
     const snapshot = await snapshotOf(room);
     const few = snapshot.members.size <= 2;
-    const isDirect = few && (row?.is_direct === 1 || snapshot.invitedDirect || (await isListedDirect(room)));
+    const isDirect = few && (row?.is_direct === 1 || (await wasInvitedDirect(room, snapshot)) || (await isListedDirect(room)));
     return {
       roomId: room,
       kind: isDirect ? 'direct' : 'group',

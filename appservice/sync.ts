@@ -131,7 +131,7 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
       since === null ? rooms.map((room) => ({ ...room, events: room.joined ? room.events.filter(isOwn) : room.events })) : rooms;
     const all = taken.flatMap(({ events }) => events);
     const also = await orphans.plan(all);
-    await store.take({ rooms: taken, nextBatch: news.nextBatch, also });
+    await store.take({ rooms: taken, nextBatch: news.nextBatch, askedAt, also });
     if (taken.some(({ gap }) => gap !== null)) refreshHeld();
     return all.length;
   }

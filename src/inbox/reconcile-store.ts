@@ -1,9 +1,9 @@
 /**
  * What reconciliation keeps: how far `/sync` was read, and the stretches it left out. Position and events are written in one transaction,
- * so a crash between them can neither skip an event nor lose the place (G1). An older stretch is put before what waits in its room, so that
- * a person's messages are answered in the order they were written, unless the newer ones were answered meanwhile.
+ * so a crash between them can neither skip an event nor lose the place (G1). An older stretch is put before the newer rows that wait in its
+ * room, so that a person's messages are answered in the order they were written, unless the newer ones were answered meanwhile (G3).
  */
-import type { RoomId, UserId } from '../ids.ts';
+import type { EventId, RoomId, UserId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import type { Inbox, IncomingEvent } from './inbox.ts';
@@ -32,8 +32,8 @@ export interface ReconcileStore {
   position(): string | null;
   /** Forgets the position: the homeserver does not know it any more. */
   reset(): Promise<void>;
-  /** Events, gaps and the new position, in one transaction. `also` writes what belongs to it. */
-  take(news: { rooms: readonly RoomNews[]; nextBatch: string; also: (tx: Tx) => void }): Promise<void>;
+  /** Events, gaps and the new position, in one transaction. What arrived since `askedAt` is newer; `also` writes what belongs to it. */
+  take(news: { rooms: readonly RoomNews[]; nextBatch: string; askedAt: number; also: (tx: Tx) => void }): Promise<void>;
   gaps(): Gap[];
   /** One page of a gap with its cursor; `from` null closes it. */
   takePage(gap: Gap, page: { events: readonly IncomingEvent[]; from: string | null; also: (tx: Tx) => void }): Promise<void>;
@@ -70,19 +70,49 @@ export function createReconcileStore({ store, inbox, clock, oracle }: ReconcileS
         .onConflict((oc) => oc.column('room_id').doNothing()),
     );
   }
-  /** Numbers below everything that waits in the room. Rows that were known before are not touched. */
-  function putFirst(tx: Tx, room: RoomId, events: readonly IncomingEvent[]): void {
-    const ids = events.map(({ eventId }) => eventId);
+  /** What came before the gap was found, and is newer than it: from now on it counts as found with it. How late it is does not change. */
+  function countAsNewer(tx: Tx, ids: readonly EventId[], now: number): void {
     if (ids.length === 0) return;
-    const waiting = sql.selectFrom('inbox').where('room_id', '=', room).where('state', '=', 'ready');
-    const first = tx.get(waiting.select((eb) => eb.fn.min('ord').as('ord')).where('event_id', 'not in', ids))?.ord;
-    if (first == null) return;
-    const rows = tx.all(waiting.select('id').where('event_id', 'in', ids).orderBy('ord').orderBy('id'));
-    for (const [index, row] of rows.entries()) {
+    tx.run(
+      sql
+        .updateTable('inbox')
+        .set((eb) => ({ age_ms: eb('age_ms', '+', eb(eb.val(now), '-', eb.ref('received_at'))), received_at: now }))
+        .where('event_id', 'in', ids)
+        .where('received_at', '<', now),
+    );
+  }
+  /**
+   * Puts what waits of a page, known or new, in the page's order: behind what is older, before what is newer (it came after we asked).
+   * The older rows move down, so that the numbers of what will still arrive are not touched.
+   */
+  function putInOrder(tx: Tx, gap: Pick<Gap, 'roomId' | 'openedAt'>, ids: readonly EventId[]): void {
+    if (ids.length === 0) return;
+    const waiting = sql.selectFrom('inbox').where('room_id', '=', gap.roomId).where('state', '=', 'ready');
+    const place = new Map(ids.map((id, index) => [id, index]));
+    const page = tx
+      .all(waiting.select(['id', 'event_id', 'ord']).where('event_id', 'in', ids))
+      .toSorted((a, b) => (place.get(a.event_id) ?? 0) - (place.get(b.event_id) ?? 0));
+    if (page.length === 0) return;
+    const newer = tx.get(
+      waiting
+        .select((eb) => eb.fn.min('ord').as('ord'))
+        .where('event_id', 'not in', ids)
+        .where('received_at', '>=', gap.openedAt),
+    )?.ord;
+    const end = newer ?? Math.max(...page.map((row) => row.ord)) + 1;
+    tx.run(
+      sql
+        .updateTable('inbox')
+        .set((eb) => ({ ord: eb('ord', '-', page.length) }))
+        .where('room_id', '=', gap.roomId)
+        .where('event_id', 'not in', ids)
+        .where('received_at', '<', gap.openedAt),
+    );
+    for (const [index, row] of page.entries()) {
       tx.run(
         sql
           .updateTable('inbox')
-          .set({ ord: first - rows.length + index })
+          .set({ ord: end - page.length + index })
           .where('id', '=', row.id),
       );
     }
@@ -91,17 +121,22 @@ export function createReconcileStore({ store, inbox, clock, oracle }: ReconcileS
   return {
     position: () => store.read.get(sql.selectFrom('meta').select('value').where('key', '=', POSITION))?.value ?? null,
     reset: () => store.write((tx) => void tx.run(sql.deleteFrom('meta').where('key', '=', POSITION))),
-    async take({ rooms, nextBatch, also }) {
+    async take({ rooms, nextBatch, askedAt, also }) {
       const arrived = await store.write((tx) => {
         for (const { roomId, gap, joined } of rooms) {
           if (joined) rememberRoom(tx, roomId);
           if (gap === null) continue;
-          tx.run(sql.insertInto('gaps').values({ room_id: roomId, from_token: gap.from, to_token: gap.to, opened_at: clock.now() }));
+          tx.run(sql.insertInto('gaps').values({ room_id: roomId, from_token: gap.from, to_token: gap.to, opened_at: askedAt }));
         }
         const written = inbox.receiveInTx(
           tx,
           rooms.flatMap(({ events }) => events),
         );
+        for (const { roomId, events, gap } of rooms) {
+          const ids = events.map(({ eventId }) => eventId);
+          putInOrder(tx, { roomId, openedAt: askedAt }, ids);
+          if (gap !== null) countAsNewer(tx, ids, askedAt);
+        }
         also(tx);
         savePosition(tx, nextBatch);
         return written;
@@ -120,18 +155,10 @@ export function createReconcileStore({ store, inbox, clock, oracle }: ReconcileS
     async takePage(gap, { events, from, also }) {
       const arrived = await store.write((tx) => {
         const ids = events.map(({ eventId }) => eventId);
-        // What was here before keeps its place, so it must be told from what this page brings.
-        const known = new Set(
-          ids.length === 0
-            ? []
-            : tx.all(sql.selectFrom('inbox').select('event_id').where('event_id', 'in', ids)).map((row) => row.event_id),
-        );
         const written = inbox.receiveInTx(tx, events);
-        putFirst(
-          tx,
-          gap.roomId,
-          events.filter(({ eventId }) => !known.has(eventId)),
-        );
+        putInOrder(tx, gap, ids);
+        // For the next page, which is older, all of this one is newer.
+        countAsNewer(tx, ids, gap.openedAt);
         also(tx);
         if (from === null) tx.run(sql.deleteFrom('gaps').where('id', '=', gap.id));
         else

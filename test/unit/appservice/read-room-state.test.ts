@@ -74,11 +74,13 @@ test('members are the joined and the invited', () => {
   expect([...members.keys()]).toEqual([ALICE, BOB]);
 });
 
-test('a join remembers that its invite was direct: a lost database need not know it', () => {
-  const join = member(ORACLE, 'join', { unsigned: { prev_content: { membership: 'invite', is_direct: true } } });
+test('a join remembers whether its invite was direct, or where to ask: a lost database need not know it', () => {
+  const invited = (unsigned: object) => read(member(ORACLE, 'join', { unsigned })).invite;
 
-  expect(read(join).invitedDirect).toBe(true);
-  expect(read(member(ORACLE, 'join', { unsigned: { prev_content: { membership: 'leave', is_direct: true } } })).invitedDirect).toBe(false);
+  expect(invited({ prev_content: { membership: 'invite', is_direct: true } })).toEqual({ isDirect: true });
+  expect(invited({ prev_content: { membership: 'leave', is_direct: true } })).toEqual({ isDirect: false });
+  expect(invited({ replaces_state: '$invite' })).toEqual({ eventId: '$invite' });
+  expect(invited({ replaces_state: 17 })).toBe(null);
 });
 
 test('one member of another server makes a room federated', () => {

@@ -63,6 +63,16 @@ test('direct: invited as such, and at most two people', async () => {
   expect((await rooms.facts(room)).kind).toBe('group');
 });
 
+test('direct is found again without a row, and when the homeserver no longer remembers the invite beside the join', async () => {
+  const room = openRoom({ direct: true });
+  for (const event of homeserver.timeline(room)) delete event.unsigned['prev_content'];
+
+  expect((await rooms.facts(room)).kind).toBe('direct');
+  await rooms.facts(room);
+
+  expect(homeserver.requests.map(({ path }) => path.split('/').at(6))).toEqual(['state', 'event']);
+});
+
 test('two people alone make no direct room', async () => {
   expect((await rooms.facts(openRoom())).kind).toBe('group');
 });

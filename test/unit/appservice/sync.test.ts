@@ -203,6 +203,27 @@ describe('a gap', () => {
     expect(reconciler.heldUntil(room)).toBe(null);
   });
 
+  test('is put behind what is older and before what is newer, whatever waited and whatever came meanwhile (G3)', async () => {
+    const room = joinedRoom();
+    await reconciler.run();
+    await push(homeserver.say(room, ALICE, 'older'));
+    const spoken = Array.from({ length: 150 }, (_, index) => homeserver.say(room, ALICE, `m${index}`));
+    // Some of the gap, of the first page as of the second, and some of what /sync shows, were pushed and wait.
+    for (const index of [10, 60, 100, 149]) {
+      clock.advance(10);
+      await push(spoken[index] ?? expect.fail());
+    }
+    clock.advance(10);
+    homeserver.trouble(/messages/, { kind: 'pass' }, { kind: 'answer', status: 500, body: {} });
+    await reconciler.run();
+    clock.advance(10);
+    await push(homeserver.say(room, ALICE, 'newest'));
+
+    await reconciler.run();
+
+    expect(texts()).toEqual(['older', ...spoken.map(({ content }) => content['body']), 'newest']);
+  });
+
   test('goes on at its page after a crash (G1)', async () => {
     const room = joinedRoom();
     await reconciler.run();
@@ -375,48 +396,44 @@ describe('an answer whose run is not known here', () => {
     await reconciler.run();
     await store.write((tx) => {
       tx.run(
-        store.sql
-          .insertInto('sessions')
-          .values({
-            session_id: prompt.event_id as never,
-            room_id: room,
-            owner: room,
-            kind: 'rolling',
-            thread_root: null,
-            title: null,
-            created_at: 1,
-            last_at: 1,
-            retired_at: null,
-          }),
+        store.sql.insertInto('sessions').values({
+          session_id: prompt.event_id as never,
+          room_id: room,
+          owner: room,
+          kind: 'rolling',
+          thread_root: null,
+          title: null,
+          created_at: 1,
+          last_at: 1,
+          retired_at: null,
+        }),
       );
       tx.run(
-        store.sql
-          .insertInto('runs')
-          .values({
-            run_id: RUN as never,
-            session_id: prompt.event_id as never,
-            room_id: room,
-            thread_root: null,
-            owner: room,
-            principal_id: 'did:key:z' as never,
-            matrix_user_id: ALICE as UserId,
-            tier: 'signed',
-            client: 'matrix',
-            request_id: 'r',
-            parent: null,
-            grants: null,
-            hints: '{}',
-            direct: 1,
-            status: 'running',
-            created_at: 1,
-            started_at: 1,
-            ended_at: null,
-            deadline_at: null,
-            model_asked: null,
-            model_answered: null,
-            usage: null,
-            error: null,
-          }),
+        store.sql.insertInto('runs').values({
+          run_id: RUN as never,
+          session_id: prompt.event_id as never,
+          room_id: room,
+          thread_root: null,
+          owner: room,
+          principal_id: 'did:key:z' as never,
+          matrix_user_id: ALICE as UserId,
+          tier: 'signed',
+          client: 'matrix',
+          request_id: 'r',
+          parent: null,
+          grants: null,
+          hints: '{}',
+          direct: 1,
+          status: 'running',
+          created_at: 1,
+          started_at: 1,
+          ended_at: null,
+          deadline_at: null,
+          model_asked: null,
+          model_answered: null,
+          usage: null,
+          error: null,
+        }),
       );
     });
     homeserver.say(room, ORACLE, 'Half', run('running', [prompt.event_id]));
