@@ -20,7 +20,7 @@ import type { Run, Usage } from '../runs/run.ts';
 import { Drain, type RunJob, type Runner, type RunOutcome } from '../runs/runner.ts';
 import type { ToolMarks } from '../runs/tool-marks.ts';
 import { buildRuntimeContext } from '../runtime-context/build-runtime-context.ts';
-import { buildLocalIso, readTimeZone, weekdayOf } from '../runtime-context/local-time.ts';
+import { buildLocalTime, readTimeZone } from '../runtime-context/local-time.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { MergedConfig } from '../runtime-context/runtime-context.ts';
 import type { Transcript } from '../sessions/transcript.ts';
@@ -120,14 +120,14 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       nameOf: run.direct ? null : nameOf,
     };
     const zone = readTimeZone(run.hints.timezone);
-    const now = clock.now();
+    const local = buildLocalTime(clock.now(), zone ?? 'UTC');
     const system = buildSystemPrompt({
       oracleName,
       room: { kind: run.direct ? 'direct' : 'group', name: options.names?.room(run.roomId) ?? null },
       user: options.names?.speaker(run.principalId) ?? run.matrixUserId,
       plugins: manifests,
-      localTime: buildLocalIso(now, zone ?? 'UTC'),
-      weekday: weekdayOf(now, zone ?? 'UTC'),
+      localTime: local.iso,
+      weekday: local.weekday,
       timeZone: zone,
     });
     const asked = run.hints.model;

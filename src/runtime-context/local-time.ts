@@ -12,12 +12,20 @@ export function readTimeZone(name: string | undefined): string | null {
   }
 }
 
-/** ISO 8601 with offset, for example `2026-11-30T12:00:00+01:00`. */
-export function buildLocalIso(wallMs: number, timeZone: string): string {
+export interface LocalTime {
+  /** ISO 8601 with offset, for example `2026-11-30T12:00:00+01:00`. */
+  readonly iso: string;
+  /** `Monday` … `Sunday`: models count days of the week badly. */
+  readonly weekday: string;
+}
+
+/** One formatter for all parts: making it is what costs. */
+export function buildLocalTime(wallMs: number, timeZone: string): LocalTime {
   const parts: Record<string, string> = {};
   const format = new Intl.DateTimeFormat('en-GB', {
     timeZone,
     hourCycle: 'h23',
+    weekday: 'long',
     year: 'numeric',
     month: '2-digit',
     day: '2-digit',
@@ -27,11 +35,7 @@ export function buildLocalIso(wallMs: number, timeZone: string): string {
     timeZoneName: 'longOffset',
   });
   for (const { type, value } of format.formatToParts(wallMs)) parts[type] = value;
-  const offset = parts['timeZoneName']?.replace('GMT', '') ?? '';
-  const { year, month, day, hour, minute, second } = parts;
-  return `${year}-${month}-${day}T${hour}:${minute}:${second}${offset === '' ? '+00:00' : offset.slice(0, 6)}`;
+  const { year, month, day, hour, minute, second, weekday = '' } = parts;
+  const offset = parts['timeZoneName']?.replace('GMT', '').slice(0, 6) ?? '';
+  return { iso: `${year}-${month}-${day}T${hour}:${minute}:${second}${offset === '' ? '+00:00' : offset}`, weekday };
 }
-
-/** `Monday` … `Sunday`: models count days of the week badly. */
-export const weekdayOf = (wallMs: number, timeZone: string): string =>
-  new Intl.DateTimeFormat('en-GB', { timeZone, weekday: 'long' }).format(wallMs);

@@ -1,6 +1,6 @@
 /** `rtCtx.user` and `rtCtx.session`: who speaks and in which conversation, from the run row that the checks of the turn wrote; nothing here is a claim. */
 import type { Run } from '../runs/run.ts';
-import { buildLocalIso, readTimeZone } from './local-time.ts';
+import { buildLocalTime, readTimeZone } from './local-time.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
 export function buildUserGroup({ run, now }: { run: Run; now: () => number }): RuntimeContext['user'] {
@@ -12,7 +12,7 @@ export function buildUserGroup({ run, now }: { run: Run; now: () => number }): R
     ucanDelegation: { raw: '' },
     ...(zone === null ? {} : { timezone: zone }),
     get currentTime() {
-      return buildLocalIso(now(), zone ?? 'UTC');
+      return buildLocalTime(now(), zone ?? 'UTC').iso;
     },
   };
 }

@@ -69,6 +69,7 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
   const release = (name: string, entry: Entry): void => {
     entry.users -= 1;
     if (entry.users > 0) return;
+    entry.saver.flush();
     if (closed) return void entry.database.close();
     if (entry.damaged) {
       entries.delete(name);

@@ -1,18 +1,42 @@
 /**
- * The library's saver keeps every checkpoint for ever: 300 turns were 98 MB. Version 4 checkpoints need nothing older than the parent of
- * the newest, so the rest goes with the insert that makes it old, in the same transaction (one fsync). That costs time travel, which nobody uses.
+ * The library's saver keeps every checkpoint for ever (300 turns were 98 MB) and commits each of the six writes of a short turn by itself. Version 4
+ * checkpoints need nothing older than the parent of the newest, so the rest goes with the insert that makes it old. Writes are queued and committed
+ * with the checkpoint they lead to, one fsync per step: the graph goes on only after that commit ("sync" durability waits for its promise),
+ * except after the input, which is worth nothing without the step that follows it. That costs time travel, which nobody uses.
  * `owner_seq` numbers the rows of one owner's file: later, segments of a file can be copied elsewhere without asking what changed.
  */
 import type { RunnableConfig } from '@langchain/core/runnables';
-import { type Checkpoint, type CheckpointMetadata, type CheckpointTuple, copyCheckpoint } from '@langchain/langgraph-checkpoint';
+import {
+  type Checkpoint,
+  type CheckpointMetadata,
+  type CheckpointTuple,
+  copyCheckpoint,
+  type PendingWrite,
+  WRITES_IDX_MAP,
+} from '@langchain/langgraph-checkpoint';
 import { SqliteSaver } from '@langchain/langgraph-checkpoint-sqlite';
 import type { Database } from 'better-sqlite3';
 
+interface Change {
+  readonly apply: () => void;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+interface Changes {
+  readonly addCheckpoint: (row: readonly unknown[], prune: readonly [string, string, string] | null) => void;
+  readonly addWrites: (rows: readonly (readonly unknown[])[], replace: boolean) => void;
+  /** All or nothing, in one transaction. */
+  readonly commit: (changes: readonly Change[]) => void;
+}
+
 export class PruningSaver extends SqliteSaver {
   readonly #database: Database;
-  #commit: ((row: readonly unknown[], prune: readonly [string, string, string] | null) => void) | undefined;
-
   readonly #onUnreadable: (error: unknown) => void;
+  #changes: Changes | undefined;
+  #queue: Change[] = [];
+  /** Writes that are being serialized: a checkpoint that comes after them waits, or they would need a commit of their own. */
+  readonly #pending = new Set<Promise<void>>();
 
   /** @param onUnreadable hears of a row whose content no longer parses; it then counts as absent, so that the turn proceeds. */
   constructor(database: Database, onUnreadable: (error: unknown) => void = () => undefined) {
@@ -24,31 +48,11 @@ export class PruningSaver extends SqliteSaver {
   protected override setup(): void {
     if (this.isSetup) return;
     super.setup();
-    // SqliteSaver sets WAL; FULL is set per connection and must be ours (G5: the answer of a finished turn survives a power cut).
-    this.#database.pragma('synchronous = FULL');
-    const columns = this.#database.prepare(`SELECT name FROM pragma_table_info('checkpoints')`).pluck().all() as string[];
-    if (!columns.includes('owner_seq')) this.#database.exec('ALTER TABLE checkpoints ADD COLUMN owner_seq INTEGER');
-    this.#database.exec(`CREATE TABLE IF NOT EXISTS owner_sequence (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
-      INSERT OR IGNORE INTO owner_sequence (id, last) VALUES (1, 0);`);
-    const next = this.#database.prepare('UPDATE owner_sequence SET last = last + 1 WHERE id = 1');
-    const insert = this.#database.prepare(
-      `INSERT OR REPLACE INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, owner_seq)
-       VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT last FROM owner_sequence WHERE id = 1))`,
-    );
-    const pruneWrites = this.#database.prepare('DELETE FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ?');
-    const pruneCheckpoints = this.#database.prepare(
-      'DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ?',
-    );
-    this.#commit = this.#database.transaction((row: readonly unknown[], prune: readonly [string, string, string] | null) => {
-      next.run();
-      insert.run(...row);
-      if (prune === null) return;
-      pruneWrites.run(...prune);
-      pruneCheckpoints.run(...prune);
-    });
+    this.#changes = prepareChanges(this.#database);
   }
 
   override async getTuple(config: RunnableConfig): Promise<CheckpointTuple | undefined> {
+    this.flush();
     try {
       return await super.getTuple(config);
     } catch (error) {
@@ -58,11 +62,19 @@ export class PruningSaver extends SqliteSaver {
     }
   }
 
-  /** Same contract as the library's, which would need a transaction of its own for the pruning. */
+  override async *list(...args: Parameters<SqliteSaver['list']>): AsyncGenerator<CheckpointTuple> {
+    this.flush();
+    yield* super.list(...args);
+  }
+
+  override async deleteThread(threadId: string): Promise<void> {
+    this.flush();
+    await super.deleteThread(threadId);
+  }
+
   override async put(config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata): Promise<RunnableConfig> {
     this.setup();
-    const thread = config.configurable?.['thread_id'] as string | undefined;
-    if (!thread) throw new Error('a checkpoint needs a thread_id');
+    const thread = readThread(config);
     const namespace = (config.configurable?.['checkpoint_ns'] as string | undefined) ?? '';
     const parent = config.configurable?.['checkpoint_id'] as string | undefined;
     const [[type, data], [metadataType, metadataData]] = await Promise.all([
@@ -70,10 +82,108 @@ export class PruningSaver extends SqliteSaver {
       this.serde.dumpsTyped(metadata),
     ]);
     if (type !== metadataType) throw new Error('checkpoint and metadata must be serialized alike');
+    if (this.#pending.size > 0) await Promise.all(this.#pending);
     const row = [thread, namespace, checkpoint.id, parent ?? null, type, data, metadataData];
-    this.#commit?.(row, parent === undefined ? null : [thread, namespace, parent]);
+    const stored = this.#enqueue((changes) => changes.addCheckpoint(row, parent === undefined ? null : [thread, namespace, parent]));
+    if (metadata.source === 'input') stored.catch(() => undefined);
+    else {
+      this.flush();
+      await stored;
+    }
     return { configurable: { thread_id: thread, checkpoint_ns: namespace, checkpoint_id: checkpoint.id } };
   }
+
+  override async putWrites(config: RunnableConfig, writes: PendingWrite[], taskId: string): Promise<void> {
+    this.setup();
+    const thread = readThread(config);
+    const namespace = config.configurable?.['checkpoint_ns'] as string | undefined;
+    const checkpointId = config.configurable?.['checkpoint_id'] as string | undefined;
+    if (checkpointId === undefined) throw new Error('Missing checkpoint_id field in config.configurable.');
+    const replace = writes.every(([channel]) => channel in WRITES_IDX_MAP);
+    const queued = Promise.withResolvers<void>();
+    this.#pending.add(queued.promise);
+    let stored: Promise<void>;
+    try {
+      const rows = await Promise.all(
+        writes.map(async ([channel, value], at) => {
+          const [type, data] = await this.serde.dumpsTyped(value);
+          return [thread, namespace, checkpointId, taskId, WRITES_IDX_MAP[channel] ?? at, channel, type, data];
+        }),
+      );
+      stored = this.#enqueue((changes) => changes.addWrites(rows, replace));
+    } finally {
+      this.#pending.delete(queued.promise);
+      queued.resolve();
+    }
+    await stored;
+  }
+
+  /** Commits what waits, now. */
+  flush(): void {
+    const queue = this.#queue;
+    if (queue.length === 0) return;
+    this.#queue = [];
+    try {
+      this.#changes?.commit(queue);
+    } catch (error) {
+      for (const { reject } of queue) reject(error);
+      return;
+    }
+    for (const { resolve } of queue) resolve();
+  }
+
+  /** The commit comes with the next checkpoint, at the latest when this turn of the event loop is over. */
+  #enqueue(apply: (changes: Changes) => void): Promise<void> {
+    const changes = this.#changes;
+    if (changes === undefined) throw new Error('the saver is not set up');
+    return new Promise((resolve, reject) => {
+      if (this.#queue.push({ apply: () => apply(changes), resolve, reject }) === 1) setImmediate(() => this.flush());
+    });
+  }
+}
+
+function prepareChanges(database: Database): Changes {
+  // SqliteSaver sets WAL; FULL is set per connection and must be ours (G5: what a finished step did survives a power cut).
+  database.pragma('synchronous = FULL');
+  const columns = database.prepare(`SELECT name FROM pragma_table_info('checkpoints')`).pluck().all() as string[];
+  if (!columns.includes('owner_seq')) database.exec('ALTER TABLE checkpoints ADD COLUMN owner_seq INTEGER');
+  database.exec(`CREATE TABLE IF NOT EXISTS owner_sequence (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
+    INSERT OR IGNORE INTO owner_sequence (id, last) VALUES (1, 0);`);
+  const next = database.prepare('UPDATE owner_sequence SET last = last + 1 WHERE id = 1');
+  const insertCheckpoint = database.prepare(
+    `INSERT OR REPLACE INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, owner_seq)
+     VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT last FROM owner_sequence WHERE id = 1))`,
+  );
+  const insertWrite = (verb: string) =>
+    database.prepare(
+      `INSERT ${verb} INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+    );
+  const replaceWrite = insertWrite('OR REPLACE');
+  const addWrite = insertWrite('OR IGNORE');
+  const pruneWrites = database.prepare('DELETE FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ?');
+  const pruneCheckpoints = database.prepare('DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ?');
+  return {
+    addCheckpoint(row, prune) {
+      next.run();
+      insertCheckpoint.run(...row);
+      if (prune === null) return;
+      pruneWrites.run(...prune);
+      pruneCheckpoints.run(...prune);
+    },
+    addWrites(rows, replace) {
+      for (const row of rows) (replace ? replaceWrite : addWrite).run(...row);
+    },
+    commit: database.transaction((changes: readonly Change[]) => {
+      for (const { apply } of changes) apply();
+    }),
+  };
+}
+
+function readThread(config: RunnableConfig): string {
+  if (!config.configurable) throw new Error('Empty configuration supplied.');
+  const thread = config.configurable['thread_id'] as string | undefined;
+  if (!thread) throw new Error('Missing thread_id field in config.configurable.');
+  return thread;
 }
 
 const isDatabaseError = (error: unknown): boolean =>

@@ -65,7 +65,7 @@ async function measureTurn(length: number) {
   const cost = {
     readRows,
     checkpoints: number('SELECT count(*) FROM checkpoints'),
-    checkpointsWritten: number('SELECT last FROM owner_sequence'),
+    steps: number('SELECT last FROM owner_sequence'),
     bytes:
       number('SELECT sum(length(checkpoint) + length(metadata)) FROM checkpoints') +
       number('SELECT coalesce(sum(length(value)), 0) FROM writes'),

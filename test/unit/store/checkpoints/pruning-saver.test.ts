@@ -54,3 +54,51 @@ test('a row that no longer parses counts as absent and is reported', async () =>
   expect(await saver.getTuple({ configurable: { thread_id: 't' } })).toBeUndefined();
   expect(seen).toHaveLength(1);
 });
+
+test('writes share the commit of the checkpoint they lead to, and the input that of the first step', async () => {
+  const database = new Sqlite(':memory:');
+  let commits = 0;
+  const transaction = database.transaction.bind(database);
+  Object.assign(database, {
+    transaction: (work: never) => {
+      const run = transaction(work) as unknown as (...args: unknown[]) => unknown;
+      return (...args: unknown[]) => {
+        commits += 1;
+        return run(...args);
+      };
+    },
+  });
+  const saver = new PruningSaver(database);
+  const root = { configurable: { thread_id: 't', checkpoint_ns: '' } };
+
+  const input = await saver.put(root, { ...emptyCheckpoint(), id: '1' }, { source: 'input', step: -1, parents: {} });
+  const writes = saver.putWrites(input, [['messages', 'w']], 'task');
+  await saver.put(input, { ...emptyCheckpoint(), id: '2' }, { source: 'loop', step: 0, parents: {} });
+  await writes;
+
+  expect(commits).toBe(1);
+  expect(database.prepare('SELECT count(*) FROM writes').pluck().get()).toBe(1);
+});
+
+test('writes without a checkpoint are on disk when their promise says so', async () => {
+  const database = new Sqlite(':memory:');
+  const saver = new PruningSaver(database);
+  const [id] = await putChain(saver, 1);
+
+  await saver.putWrites({ configurable: { thread_id: 't', checkpoint_ns: '', checkpoint_id: id } }, [['messages', 'late']], 'other');
+
+  expect(database.prepare(`SELECT count(*) FROM writes WHERE task_id = 'other'`).pluck().get()).toBe(1);
+});
+
+test('a commit that fails fails all that it carries', async () => {
+  const database = new Sqlite(':memory:');
+  const saver = new PruningSaver(database);
+  const ids = await putChain(saver, 1);
+  database.pragma('query_only = ON');
+  const config = { configurable: { thread_id: 't', checkpoint_ns: '', checkpoint_id: ids[0] } };
+
+  const writes = saver.putWrites(config, [['messages', 'w']], 'task');
+  const put = saver.put(config, { ...emptyCheckpoint(), id: '9' }, { source: 'loop', step: 1, parents: {} });
+
+  expect((await Promise.allSettled([writes, put])).map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+});
