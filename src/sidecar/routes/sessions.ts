@@ -49,7 +49,9 @@ export const sessionRoutes =
         const caller = orRefuse(identify(request, undefined, deps));
         if (caller.again === null) orRefuse(await pace(caller.did));
         orRefuse(await spendOnce(caller, deps));
-        const { did, userId, room, tokenId } = caller;
+        const { did, userId, tokenId } = caller;
+        // Looked up again: another first request may have opened the direct room meanwhile, and one is enough.
+        const room = caller.room ?? links.of(did, userId)?.directRoom ?? null;
         const opened = orRefuse(await deps.openSession({ roomId: room, userId, did, tokenId }));
         if (room !== null && opened.roomId !== room) throw new Error('the session was opened in another room than asked');
         const session = await store.write((tx) => {
