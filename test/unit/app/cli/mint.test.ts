@@ -1,33 +1,32 @@
-import { readFileSync, statSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { readKeyFile } from '../../../../src/ucan/signing-key.ts';
+import { buildKeyFile, generateKey, readKeyFile } from '../../../../src/ucan/signing-key.ts';
 import { type CliFolder, createCliFolder } from '../../../cli-folder.ts';
 
 let cli: CliFolder;
 beforeEach(() => {
   cli = createCliFolder();
+  writeFileSync(join(cli.dir, 'alice.key'), buildKeyFile(generateKey()), { mode: 0o600 });
 });
 afterEach(() => cli.remove());
 
 const ORACLE = 'did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK';
 
 test('mint key writes a key for its owner only, prints its DID, and never over another file (G12)', async () => {
-  const first = await cli.run(['mint', 'key', '--out', 'alice.key']);
-  const again = await cli.run(['mint', 'key', '--out', 'alice.key']);
+  const first = await cli.run(['mint', 'key', '--out', 'bob.key']);
+  const again = await cli.run(['mint', 'key', '--out', 'bob.key']);
 
-  const file = join(cli.dir, 'alice.key');
+  const file = join(cli.dir, 'bob.key');
   const key = readKeyFile(readFileSync(file, 'utf8'));
   expect(first.status).toBe(0);
   expect(key.ok && first.stdout).toBe(key.ok && `${key.value.did}\n`);
   expect(statSync(file).mode & 0o777).toBe(0o600);
   expect(again).toMatchObject({ status: 1, stdout: '' });
-  expect(again.stderr).toContain('alice.key is there already');
+  expect(again.stderr).toContain('bob.key is there already');
 });
 
 test('mint message prints a content that carries an invocation, in the thread it was asked for', async () => {
-  await cli.run(['mint', 'key', '--out', 'alice.key']);
-
   const result = await cli.run(
     ['mint', 'message', '--key', 'alice.key', '--room', '!r', '--sender', '@alice:example.org', '--body', 'hello', '--thread', '$root'],
     { ORACLE_DID: ORACLE },
@@ -43,8 +42,6 @@ test('mint message prints a content that carries an invocation, in the thread it
 });
 
 test('mint request prints one bearer token', async () => {
-  await cli.run(['mint', 'key', '--out', 'alice.key']);
-
   const result = await cli.run([
     ...['mint', 'request', '--key', 'alice.key', '--sender', '@alice:example.org', '--path', '/messages/$s', '--method', 'post'],
     ...['--body', '{"message":"hi"}', '--room', '!r', '--thread', '$s', '--audience', ORACLE],
@@ -61,8 +58,6 @@ test.each([
   ['a thread that is none', ['--thread', 'root'], '--thread is not an event id'],
   ['no oracle', ['--audience', 'example'], '--audience is not a DID'],
 ])('%s is one sentence with what to do', async (_, change, said) => {
-  await cli.run(['mint', 'key', '--out', 'alice.key']);
-
   const result = await cli.run([
     ...['mint', 'message', '--key', 'alice.key', '--room', '!r', '--sender', '@a:example.org', '--body', 'x', '--audience', ORACLE],
     ...change,
@@ -73,8 +68,6 @@ test.each([
 });
 
 test("without the oracle's settings its DID must be given", async () => {
-  await cli.run(['mint', 'key', '--out', 'alice.key']);
-
   const result = await cli.run(['mint', 'message', '--key', 'alice.key', '--room', '!r', '--sender', '@a:example.org', '--body', 'x']);
 
   expect(result.stderr).toContain('--audience');
