@@ -34,10 +34,12 @@ export type ReconcileOutcome =
   | { readonly ok: false; readonly reason: string };
 
 export interface Reconciler {
-  /** Starts the rounds; the first one begins at once. */
-  start(): void;
+  /** Starts the rounds; resolves with the first one, which begins at once. */
+  start(): Promise<ReconcileOutcome>;
   /** A round now; when one is running, another one after it. Never rejects. */
   run(): Promise<ReconcileOutcome>;
+  /** Somebody heard from the homeserver: a round now, if the last one failed. Called for every transaction, so it is cheap. */
+  nudge(): void;
   /** Wall clock ms until which newer rows of the room wait for an older stretch; null when they need not. For the dispatcher. */
   heldUntil(room: RoomId): number | null;
   stop(): Promise<void>;
@@ -205,9 +207,12 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
   return {
     start() {
       started = true;
-      void run();
+      return run();
     },
     run,
+    nudge() {
+      if (failures > 0 && running === null && started) void run();
+    },
     heldUntil: (room) => held.get(room) ?? null,
     async stop() {
       started = false;

@@ -73,6 +73,15 @@ test('direct is found again without a row, and when the homeserver no longer rem
   expect(homeserver.requests.map(({ path }) => path.split('/').at(6))).toEqual(['state', 'event']);
 });
 
+test('a room that is not known yet counts as federated: edits are rarer until it is known', async () => {
+  const room = openRoom();
+  expect(rooms.isFederated(room)).toBe(true);
+
+  await rooms.facts(room);
+
+  expect(rooms.isFederated(room)).toBe(false);
+});
+
 test('two people alone make no direct room', async () => {
   expect((await rooms.facts(openRoom())).kind).toBe('group');
 });

@@ -456,7 +456,7 @@ describe('an answer whose run is not known here', () => {
 describe('rounds', () => {
   test('come every minute, sooner while the homeserver is down, and end with a stop', async () => {
     const syncs = () => homeserver.requests.filter(({ path }) => path.endsWith('/sync')).length;
-    reconciler.start();
+    void reconciler.start();
     await clock.advanceAsync(0);
     await clock.advanceAsync(0);
     expect(syncs()).toBe(1);
@@ -471,6 +471,22 @@ describe('rounds', () => {
     await reconciler.stop();
 
     expect(clock.pending()).toBe(0);
+  });
+
+  test('a sign of life ends the waiting for the homeserver, and starts nothing while all is well', async () => {
+    const syncs = () => homeserver.requests.filter(({ path }) => path.endsWith('/sync')).length;
+    homeserver.stop();
+    expect(await reconciler.start()).toMatchObject({ ok: false, reason: 'UNREACHABLE' });
+    await clock.advanceAsync(20_000);
+    homeserver.start();
+
+    for (let transaction = 0; transaction < 10; transaction += 1) {
+      reconciler.nudge();
+      await clock.advanceAsync(10);
+    }
+
+    expect(syncs()).toBe(1);
+    await reconciler.stop();
   });
 
   test('asked for while one is running come once after it', async () => {
