@@ -51,8 +51,8 @@ export interface AdmitOptions {
   readonly logger: Logger;
   readonly now: () => number;
   readonly readItem: (row: InboxRow) => Result<InboxItem, string>;
-  /** Says in a group how to address the oracle; once per room. */
-  readonly greet: (tx: Tx, room: RoomId) => void;
+  /** Says in a group how to address the oracle; once per room. Call the returned function after the commit. */
+  readonly greet: (tx: Tx, room: RoomId) => () => void;
   readonly newRequestId: () => string;
   readonly observe: (outcome: string, reason: string) => void;
   readonly oracle: UserId;
@@ -145,10 +145,12 @@ export function createAdmit(options: AdmitOptions): Admit {
     // What the inviter typed before the join ("hello") reaches the inbox here, ahead of what came since.
     await actions.readBackToInvite(row.roomId);
     note(row, 'joined', facts.kind);
+    let said = (): void => undefined;
     await finish(row, (tx) => {
       known.firstRead(tx, row.roomId);
-      if (facts.kind === 'group') options.greet(tx, row.roomId);
+      if (facts.kind === 'group') said = options.greet(tx, row.roomId);
     });
+    said();
   }
 
   /**

@@ -43,7 +43,7 @@ export function createGreeting({
   name: string;
   userId: UserId;
   now: () => number;
-}): (tx: Tx, room: RoomId) => void {
+}): (tx: Tx, room: RoomId) => () => void {
   return (tx, room) => {
     const content = buildHello({ kind: 'group', name, userId });
     outbox.insert(
@@ -51,5 +51,6 @@ export function createGreeting({
       { txnId: noticeTxnId('hello', room), lane: `hello.${room}`, roomId: room, kind: 'notice', eventType: 'm.room.message', content },
       now(),
     );
+    return () => outbox.wake();
   };
 }
