@@ -5,7 +5,7 @@
 import { expect, test } from 'vitest';
 import { buildLongAnswer } from '../../synapse-dev/model/persona-texts.ts';
 import { textReply } from '../../synapse-dev/model/reply.ts';
-import { errorOf, eventually, isMembership, messagesIn, sign, textsAt, useWorld } from './harness.ts';
+import { errorOf, eventually, isMembership, messagesIn, textsAt, useWorld } from './harness.ts';
 
 const world = useWorld({ oracles: 12 });
 
@@ -163,7 +163,6 @@ test('a token used for a second message of its own author is refused, and a bad 
   expect(oracle.model.requests).toHaveLength(1);
   // Control: without a token the list is enough.
   expect((await theirs.ask('hello')).status).toBe('completed');
-  expect(sign).toBeTypeOf('function');
 });
 
 test('a model that dies at 60 % leaves its text with a marker, and the next turn works (G15)', async () => {

@@ -151,6 +151,10 @@ export interface TestOracle {
   startProcess(env?: Environment): Promise<OracleProcess>;
   /** What the homeserver would do. A string is sent as it is. */
   push(body: JsonObject | string, options?: { txnId?: string; token?: string }): Promise<Pushed>;
+  /** What its sidecar says of it. */
+  health(): Promise<JsonObject>;
+  /** Address of the sidecar of its newest start. */
+  sidecarUrl(): string;
   /** Rows of a table of its database, read beside the running process. */
   rows<Row extends object = JsonObject>(query: string): Row[];
   /** The first log line, past or coming, that fits. */
@@ -256,6 +260,13 @@ async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts)
         body: typeof body === 'string' ? body : JSON.stringify(body),
       });
       return { status: response.status, body: (await response.json()) as JsonObject };
+    },
+    sidecarUrl() {
+      const port = log.findLast(({ msg }) => msg === 'listening for portals')?.['port'];
+      return `http://127.0.0.1:${port}`;
+    },
+    async health() {
+      return (await (await fetch(`${oracle.sidecarUrl()}/health`)).json()) as JsonObject;
     },
     rows<Row extends object>(query: string) {
       const database = new Sqlite(join(dataDir, 'oracle.db'), { readonly: true, timeout: 5_000 });
