@@ -69,7 +69,7 @@ export function createToolMarks({ store, clock }: { store: Store; clock: Clock }
         adoptedByRun.set(key.runId, adopted);
         const { decision, adopts } = decideMark(key, marks, {
           resumed: attempt > 1,
-          adopted: knownCalls === undefined ? adopted : adopted.union(knownCalls),
+          adopted: knownCalls === undefined ? adopted : new Set([...adopted, ...knownCalls]),
         });
         if (adopts !== undefined) adopted.add(adopts);
         adopted.add(key.toolCallId);
