@@ -7,7 +7,7 @@
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { AIMessage, type BaseMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage } from '@langchain/core/messages';
 import { isGraphDrained, REMOVE_ALL_MESSAGES, RunControl } from '@langchain/langgraph';
-import { createAgent, createMiddleware } from 'langchain';
+import { createAgent, createMiddleware, MiddlewareError } from 'langchain';
 import { OracleError, type Refusal, refusal } from '../errors.ts';
 import type { RoomId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
@@ -26,6 +26,7 @@ import type { MergedConfig } from '../runtime-context/runtime-context.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import { createCheckpointFiles } from '../store/checkpoints/checkpoint-files.ts';
 import type { PruningSaver } from '../store/checkpoints/pruning-saver.ts';
+import { StorageError } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import { type AnswerWriter, createAnswerWriter } from './answer-writer.ts';
 import { callModel, createToolBinder } from './call-model.ts';
@@ -172,7 +173,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       modelName: turn.modelName,
       messages: [system, ...turn.window, ...messages],
       messageId: `${turn.run.id}.${turn.run.attempt}.${turn.modelCalls}`,
-      usedCallIds: new Set(messages.filter(AIMessage.isInstance).flatMap((ai) => (ai.tool_calls ?? []).map((call) => call.id ?? ''))),
+      usedCallIds: callIdsOf(messages),
       writer: turn.writer,
       signal: turn.stop.signal,
       deadlineAt: turn.run.deadlineAt,
@@ -196,6 +197,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
           run: turn.run,
           tools: registry.tools,
           marks,
+          knownCalls: callIdsOf(turn.messages),
           clock,
           logger: turn.logger,
           signal: turn.stop.signal,
@@ -312,6 +314,9 @@ function followSignal(turn: Turn, { clock, graceMs }: { clock: Clock; graceMs: n
   };
 }
 
+const callIdsOf = (messages: readonly BaseMessage[]): Set<string> =>
+  new Set(messages.filter(AIMessage.isInstance).flatMap((message) => (message.tool_calls ?? []).map((call) => call.id ?? '')));
+
 /** Prompts as messages whose ids are the prompts' own: a repeated input replaces itself, and a checkpoint tells whose turn it holds. */
 function buildInput(run: Run, nameOf: (speaker: string) => string): BaseMessage[] {
   const prefix = run.direct ? '' : `${nameOf(run.principalId)}: `;
@@ -365,25 +370,32 @@ function readFailure(turn: Turn, error: unknown): RunOutcome {
   const { signal } = turn.job;
   const isDrain = signal.aborted && signal.reason instanceof Drain;
   if (isGraphDrained(error) || (isDrain && turn.stop.signal.aborted)) return { kind: 'suspended' };
-  const reason = turn.stop.signal.aborted ? turn.stop.signal.reason : error;
-  const refused = findRefusal(reason);
+  const reason = unwrap(turn.stop.signal.aborted ? turn.stop.signal.reason : error);
+  const refused = readRefusal(reason);
   if (refused === null) throw reason;
   const partial = turn.writer.partial;
   const messages = partial === '' ? turn.messages : [...turn.messages, new AIMessage(partial)];
   return { kind: 'failed', refusal: refused, messages: buildTurnMessages(messages), ...cost(turn) };
 }
 
-const MAX_CAUSES = 8;
-/** The library wraps what hooks throw; a saver's error means that the memory cannot be written. */
-function findRefusal(error: unknown): Refusal | null {
-  let current: unknown = error;
-  for (let depth = 0; depth < MAX_CAUSES && current instanceof Error; depth += 1) {
-    if (current instanceof OracleError) return current.refusal;
-    if ('code' in current && typeof current.code === 'string' && current.code.startsWith('SQLITE_'))
-      return refusal('CHECKPOINT_UNAVAILABLE', { cause: current });
+const MAX_WRAPS = 8;
+/** The library wraps what hooks throw, once per hook. */
+function unwrap(error: unknown): unknown {
+  let current = error;
+  for (let depth = 0; depth < MAX_WRAPS && MiddlewareError.isInstance(current) && current.cause !== undefined; depth += 1)
     current = current.cause;
-  }
-  return null;
+  return current;
+}
+
+/**
+ * What the person is told; null for what is no ending of the turn. A disk that is full or locked is none: the run stays unfinished and goes on
+ * when it can be written again, as when a frame cannot be written (DESIGN §4 "Order on disk").
+ */
+function readRefusal(error: unknown): Refusal | null {
+  if (error instanceof OracleError) return error.refusal;
+  const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
+  if (/^SQLITE_(FULL|IOERR|READONLY|BUSY|LOCKED)/u.test(code)) throw new StorageError('the checkpoint cannot be written', { cause: error });
+  return code.startsWith('SQLITE_') ? refusal('CHECKPOINT_UNAVAILABLE', { cause: error }) : null;
 }
 
 /** A model that makes the same mistake again and again gets no further tools: it then answers, instead of spending the whole budget. */

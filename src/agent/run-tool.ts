@@ -25,6 +25,8 @@ export interface ToolRunOptions {
   readonly run: Run;
   readonly tools: ReadonlyMap<string, RegisteredTool>;
   readonly marks: ToolMarks;
+  /** Ids of all calls in the turn's messages: a mark without one of them was left by an attempt whose checkpoint is lost (G6). */
+  readonly knownCalls: ReadonlySet<string>;
   readonly clock: Clock;
   readonly logger: Logger;
   /** Cancels the run. */
@@ -60,7 +62,7 @@ async function runKnownTool(call: ToolCall, tool: RegisteredTool, options: ToolR
   const key: ToolCallKey = { runId: options.run.id, toolCallId: call.id, tool: call.name, argsHash: hashArguments(call.args) };
   const isWrite = tool.definition.effect === 'write';
   if (isWrite) {
-    const decision = await options.marks.begin(key, options.run.attempt);
+    const decision = await options.marks.begin(key, options.run.attempt, options.knownCalls);
     if (decision.kind === 'stored') return readStoredResult(decision.result);
     if (decision.kind === 'unknown_outcome') return failed(UNKNOWN_OUTCOME);
   }

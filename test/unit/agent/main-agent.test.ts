@@ -2,6 +2,8 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { OracleError, refusal } from '../../../src/errors.ts';
 import { Drain } from '../../../src/runs/runner.ts';
+import { StorageError } from '../../../src/store/store.ts';
+import { systemClock } from '../../../src/system-clock.ts';
 import { createGate, heldReply, textReply, toolCallsReply } from '../../../synapse-dev/model/reply.ts';
 import { type Bench, fakeOutput, fakeRun, startBench, tool } from './turn-fixture.ts';
 
@@ -209,7 +211,12 @@ describe('failures', () => {
   });
 
   test('an error before the first token is tried again, one after it is not', async () => {
-    const one = await start();
+    // Back-off without waiting; the idle time-out is longer and stays.
+    const clock = {
+      ...systemClock,
+      after: (delayMs: number, callback: () => void) => systemClock.after(delayMs < 1_000 ? 0 : delayMs, callback),
+    };
+    const one = await start({ clock });
     one.server.enqueue({ kind: 'status', status: 500 }, textReply('recovered'), {
       kind: 'errorMidStream',
       text: 'abcdef ghijkl mnopqr',
@@ -247,6 +254,57 @@ describe('failures', () => {
     one.server.enqueue({ kind: 'empty', how });
 
     expect((await one.execute()).outcome).toMatchObject({ kind: 'failed', refusal: { code: 'EMPTY_ANSWER' }, messages: [] });
+  });
+});
+
+describe('storage', () => {
+  test('what cannot be written down leaves as itself, so that the run can wait for the disk', async () => {
+    const write = tool({ name: 'write', description: 'd', schema: z.object({}), effect: 'write', handler: () => 'x' });
+    const full = new StorageError('full');
+    const one = await start({ tools: [write], options: { marks: { begin: () => Promise.reject(full), finish: async () => undefined } } });
+    one.server.enqueue(toolCallsReply({ name: 'write', args: {} }));
+
+    await expect(one.execute()).rejects.toBe(full);
+  });
+
+  test('prompts that cannot be marked consumed stop the turn before its answer counts', async () => {
+    const one = await start();
+    one.server.enqueue(textReply('hello'));
+    const full = new StorageError('full');
+    const output = { ...fakeOutput(), promptsConsumed: () => Promise.reject(full) };
+
+    await expect(one.execute({ output })).rejects.toBe(full);
+  });
+
+  test('a checkpoint file on a full disk puts the run off, and the next attempt answers (G5)', async () => {
+    let pages = 0;
+    const bad = tool({
+      name: 'fill',
+      description: 'd',
+      schema: z.object({}),
+      handler: () => {
+        pages += 1;
+        return 'x'.repeat(15_000);
+      },
+    });
+    const one = await start({ tools: [bad] });
+    const { PruningSaver } = await import('../../../src/store/checkpoints/pruning-saver.ts');
+    const put = PruningSaver.prototype.put;
+    PruningSaver.prototype.put = function (this: InstanceType<typeof PruningSaver>, ...args: Parameters<typeof put>) {
+      // No page more than there are: SQLITE_FULL, as on a full disk.
+      if (pages === 1) this.db.pragma(`max_page_count = ${this.db.pragma('page_count', { simple: true })}`);
+      return put.apply(this, args);
+    };
+    one.server.enqueue(toolCallsReply({ name: 'fill', args: {} }), textReply('done'));
+    const run = fakeRun();
+    try {
+      await expect(one.execute({ run })).rejects.toBeInstanceOf(StorageError);
+    } finally {
+      PruningSaver.prototype.put = put;
+    }
+    one.restart();
+
+    expect((await one.execute({ run: { ...run, attempt: 2 } })).outcome).toMatchObject({ kind: 'completed', text: 'done' });
   });
 });
 

@@ -23,6 +23,7 @@ function setUp(definition: AnyTool) {
     run: fakeRun(),
     tools: registry.value.tools,
     marks,
+    knownCalls: new Set(),
     clock,
     logger: createLogger({ level: 'silent', format: 'json' }),
     signal: stop.signal,
