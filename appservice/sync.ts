@@ -26,6 +26,8 @@ export interface ReconcilerOptions {
   readonly logger: Logger;
   readonly intervalMs: number;
   readonly onSkipped?: OnSkipped;
+  /** How many events a round looked through; for the metric. */
+  readonly onFound?: (count: number) => void;
   /** The room's rows need wait no longer. */
   readonly onGapClosed?: (room: RoomId) => void;
 }
@@ -94,6 +96,7 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     try {
       stopping.signal.throwIfAborted();
       const found = await catchUp();
+      if (found > 0) options.onFound?.(found);
       const gaps = await closeGaps();
       failures = 0;
       if (found > 0 || gaps > 0)

@@ -94,11 +94,12 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     unsignedUsers: config.unsignedUsers,
   };
 
+  const onSkipped = (reason: string) => metrics.admission('skipped', reason);
   const connection = await connectMatrix({ baseUrl: config.matrixBaseUrl, asToken: config.matrixAsToken.reveal(), clock });
   const api = connection.as(identity);
   const outbox = createOutbox({ store, identity: { sender: oracle, deviceId: config.matrixDeviceId } });
   const rooms = createRooms({ api, store, oracle, clock, logger });
-  const actions = createRoomActions({ api, rooms, oracle, receive: (events) => inbox.receive(events), logger });
+  const actions = createRoomActions({ api, rooms, oracle, receive: (events) => inbox.receive(events), logger, onSkipped });
   const matrix = createMatrixAccess({ api, outbox, store, rooms, clock });
   const ping = createPing({ api: connection.bare, registrationId: config.matrixRegistrationId, url: appserviceUrl, newId });
 
@@ -150,6 +151,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       if (row.edits_txn !== null) metrics.editSent();
       reply.onSent(row, eventId, durationMs);
     },
+    isEncrypted: rooms.isEncrypted,
     onOutage: () => {
       parts.homeserver = false;
     },
@@ -166,6 +168,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     clock,
     logger,
     intervalMs: config.reconcileIntervalS * 1_000,
+    onSkipped,
+    onFound: (count) => metrics.reconciled(count),
     onGapClosed: (room) => dispatcher.nudge(room),
   });
   const admit = createAdmit({
@@ -232,10 +236,9 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     parts.account = true;
     parts.homeserver = true;
     sender.start();
-    reconciler.start();
     // Before anything is admitted: what the room shows as answered must not be answered again (a lost database), and what was missed while
     // we were away comes before what is said now. A homeserver that cannot tell in time delays nobody: the rest is found later.
-    await Promise.race([reconciler.run(), sleep(clock, RECONCILE_FIRST_MS)]);
+    await Promise.race([reconciler.start(), sleep(clock, RECONCILE_FIRST_MS)]);
     dispatcher.start();
     await reportPing(ping, logger);
     const { loadAgent } = await loading;
@@ -278,6 +281,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     links,
     verify: verifyInvocation,
     mayUse: (user) => mayUse(user, rules),
+    rooms,
     scheduler,
     ...portal,
     wakeScheduler: () => {
@@ -299,7 +303,10 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     sidecarUrl,
     ready,
     pinged: (id) => ping.seen(id),
-    homeserverIsUp: () => sender.nudge(),
+    homeserverIsUp() {
+      sender.nudge();
+      reconciler.nudge();
+    },
     async stop() {
       await reconciler.stop();
       await dispatcher.stop();

@@ -37,7 +37,22 @@ export interface Logger {
   child(fields: LogFields): Logger;
 }
 
-const REDACTED = ['*.access_token', '*.as_token', '*.hs_token', '*.authorization', '*.inv', '*.dlg', '*.content', '*.body', 'err.config', 'err.request', 'err.response', 'err.options', 'err.body', 'err.headers'];
+const REDACTED = [
+  '*.access_token',
+  '*.as_token',
+  '*.hs_token',
+  '*.authorization',
+  '*.inv',
+  '*.dlg',
+  '*.content',
+  '*.body',
+  'err.config',
+  'err.request',
+  'err.response',
+  'err.options',
+  'err.body',
+  'err.headers',
+];
 
 export interface LoggerOptions {
   readonly level: 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -49,7 +64,9 @@ export interface LoggerOptions {
 export function createLogger({ level, format, destination }: LoggerOptions): Logger {
   const options = { level, base: null, redact: { paths: REDACTED, censor: '[secret]' } };
   if (destination !== undefined) return wrap(pino(options, destination));
-  return wrap(format === 'pretty' ? pino({ ...options, transport: { target: 'pino-pretty', options: { ignore: 'pid,hostname' } } }) : pino(options));
+  return wrap(
+    format === 'pretty' ? pino({ ...options, transport: { target: 'pino-pretty', options: { ignore: 'pid,hostname' } } }) : pino(options),
+  );
 }
 
 function wrap(logger: PinoLogger): Logger {

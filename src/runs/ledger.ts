@@ -61,6 +61,8 @@ export interface Runs {
   /** Oldest first; of each session only its first, because turns of one session run one at a time (G3). */
   unfinished(limit: number, busySessions: ReadonlySet<SessionId>): Unfinished[];
   counts(): { status: RunStatus; count: number }[];
+  /** Ends the runs of a session that have not started; returns how many. */
+  cancelQueued(tx: Tx, session: SessionId, now: number): number;
   /** A prompt that waits in a run that has not started; null when it started, ended or is unknown. */
   waitingPrompt(tx: Tx, promptId: string): { runId: RunId; principalId: string; tier: string } | null;
   amendPrompt(tx: Tx, promptId: string, text: string): void;
@@ -232,6 +234,15 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           deadlineAt: row.deadline_at,
         }));
     },
+    cancelQueued: (tx, session, now) =>
+      tx.run(
+        sql
+          .updateTable('runs')
+          .set({ status: 'cancelled', ended_at: now })
+          .where('session_id', '=', session)
+          .where('status', '=', 'queued')
+          .where('attempt', '=', 0),
+      ),
     counts: () =>
       store.read.all(
         sql

@@ -1,5 +1,6 @@
 /** Everything the sidecar needs, as ports: it knows neither Matrix nor the process it runs in. `src/app/main.ts` wires them. */
 
+import type { RoomDirectory } from '../admission/room-facts.ts';
 import type { Refusal } from '../errors.ts';
 import type { Did, EventId, RoomId, SessionId, TokenId, UserId } from '../ids.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -46,7 +47,7 @@ export interface SidecarDeps {
   readonly identity: { readonly name: string; readonly did: Did; readonly entityDid: string | null };
   readonly store: Store;
   readonly turn: TurnChecks;
-  readonly runs: Pick<Runs, 'read'>;
+  readonly runs: Pick<Runs, 'read' | 'cancelQueued'>;
   readonly frames: Pick<FrameReader, 'fold'>;
   readonly viewers: Pick<Viewers, 'follow'>;
   readonly sessions: Pick<Sessions, 'byId' | 'create'>;
@@ -56,6 +57,8 @@ export interface SidecarDeps {
   /** ACCESS, judged on the linked account (DESIGN §5 "Who may use the oracle at all"). */
   readonly mayUse: (user: UserId) => boolean;
   readonly scheduler: Pick<Scheduler, 'cancel'>;
+  /** What the room is now: it may have become a group, or encrypted, since Matrix proved the link. */
+  readonly rooms: Pick<RoomDirectory, 'facts'>;
   /** Posts the event that the session is named after. Idempotent per token: asked again it answers the same session. */
   readonly openSession: (session: SessionToOpen) => Promise<Result<{ sessionId: SessionId; roomId: RoomId }, Refusal>>;
   /** Writes the `m.notice` that shows a portal's prompt in the room, in the transaction that opens its turn. */

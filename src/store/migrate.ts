@@ -7,6 +7,12 @@ import { createTables } from './migrations/001-create-tables.ts';
 
 const MIGRATIONS: readonly { id: string; sql: string }[] = [createTables];
 
+/** What stops a start and is no bug: shown as its sentence, without a stack (src/app/cli/describe-start-error.ts knows the code). */
+class NewerDatabase extends Error {
+  override readonly name = 'NewerDatabase';
+  readonly code = 'START_REFUSED';
+}
+
 /** Brings the database to the newest shape. Throws with a remedy when it was written by a newer release. */
 export function migrate(database: Database, now: number): void {
   database.exec('CREATE TABLE IF NOT EXISTS migrations (id TEXT PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT');
@@ -14,7 +20,7 @@ export function migrate(database: Database, now: number): void {
   const known = new Set(MIGRATIONS.map((migration) => migration.id));
   const unknown = [...applied].filter((id) => !known.has(id));
   if (unknown.length > 0) {
-    throw new Error(
+    throw new NewerDatabase(
       `the database was written by a newer matrix-oracle (unknown migration ${unknown.join(', ')}): start that release, or restore a backup made before it`,
     );
   }

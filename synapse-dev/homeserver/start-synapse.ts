@@ -214,9 +214,13 @@ const TAIL_BYTES = 16 * 1024;
 async function readTail(path: string): Promise<string> {
   try {
     const { size } = await stat(path);
-    await using file = await open(path);
-    const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(TAIL_BYTES), position: Math.max(0, size - TAIL_BYTES) });
-    return buffer.subarray(0, bytesRead).toString('utf8');
+    const file = await open(path);
+    try {
+      const { buffer, bytesRead } = await file.read({ buffer: Buffer.alloc(TAIL_BYTES), position: Math.max(0, size - TAIL_BYTES) });
+      return buffer.subarray(0, bytesRead).toString('utf8');
+    } finally {
+      await file.close();
+    }
   } catch {
     return '';
   }

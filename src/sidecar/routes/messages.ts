@@ -5,6 +5,7 @@
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
+import type { RoomFacts } from '../../admission/room-facts.ts';
 import { NotAvailableError, type Refusal, refusal } from '../../errors.ts';
 import { parseSessionId, type RoomId, type RunId, type SessionId } from '../../ids.ts';
 import { LIMITS } from '../../limits.ts';
@@ -99,7 +100,9 @@ export const messageRoutes =
         orRefuse(findOwnSession(caller, sessionId.value, deps));
         const spent = orRefuse(await spendOnce(caller, deps));
         // The same token again must not stop the run that came after.
-        return { success: spent === 'first' && deps.scheduler.cancel(sessionId.value) };
+        if (spent !== 'first') return { success: false };
+        const waiting = await store.write((tx) => runs.cancelQueued(tx, sessionId.value, deps.clock.now()));
+        return { success: deps.scheduler.cancel(sessionId.value) || waiting > 0 };
       },
     );
   };
@@ -120,6 +123,8 @@ async function openTurn(
   const { invocation } = request;
   if (caller.again !== null) return caller.again.runId === null ? err(refusal('CONFLICT')) : ok(caller.again.runId);
   if (invocation === null || caller.room === null) return err(refusal('NOT_LINKED'));
+  const unfit = decideRoom(await deps.rooms.facts(caller.room));
+  if (unfit !== null) return err(unfit);
 
   let opened: Awaited<ReturnType<typeof beginTurn>>;
   try {
@@ -131,6 +136,13 @@ async function openTurn(
   if (!opened.ok) return joinOther(caller, deps) ?? err(opened.error.refusal);
   deps.wakeScheduler();
   return ok(opened.value.runId);
+}
+
+/** The link says which room was direct when it was proven. An answer belongs there only while it still is, and only in the clear (G11, G13). */
+function decideRoom({ kind, encryption }: RoomFacts): Refusal | null {
+  if (encryption === 'unknown') return refusal('HOMESERVER_UNAVAILABLE');
+  if (encryption === 'encrypted') return new NotAvailableError('answering in an encrypted room').refusal;
+  return kind === 'direct' ? null : refusal('NOT_LINKED');
 }
 
 function joinOther({ tokenId, bodyHash }: Caller, { store }: SidecarDeps): Result<RunId, Refusal> | null {

@@ -86,6 +86,8 @@ export const say = (message: string, more: Partial<Ask> & { fields?: Record<stri
 };
 export const readHistory = (session: SessionId, more: Partial<Ask> = {}) => signed({ method: 'GET', path: pathOf(session), ...more });
 
+const DIRECT = { kind: 'direct', encryption: 'none', federated: false, joined: true, displayName: null, admissionCursor: null } as const;
+
 type Script = (job: RunJob) => Promise<RunOutcome>;
 export const answer =
   (...deltas: string[]): Script =>
@@ -162,6 +164,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     transcript,
     links,
     verify: verifyInvocation,
+    rooms: { facts: async (roomId) => ({ ...DIRECT, roomId }) },
     mayUse: () => true,
     scheduler,
     openSession: async (session) => {

@@ -299,3 +299,22 @@ test('what is not built yet is refused by name instead of being dropped', async 
   }
   expect((await world.inject(say('hi', { fields: { tools: [], attachments: [], metadata: { spaceId: 's' } } }))).statusCode).toBe(200);
 });
+
+test.each([
+  [{ kind: 'group' }, 403, 'NOT_LINKED'],
+  [{ encryption: 'encrypted' }, 501, 'NOT_AVAILABLE'],
+  [{ encryption: 'unknown' }, 503, 'HOMESERVER_UNAVAILABLE'],
+] as const)(
+  'a room that is no longer what was proven, %o, gets no answer over HTTP and nothing is opened (G11, G13)',
+  async (change, status, code) => {
+    const facts = { kind: 'direct', encryption: 'none', federated: false, joined: true, displayName: null, admissionCursor: null } as const;
+    const elsewhere = createWorld({ rooms: { facts: async (roomId) => ({ ...facts, roomId, ...change }) } });
+    await elsewhere.prepare();
+
+    const refused = await elsewhere.inject(say('hello'));
+
+    expect([refused.statusCode, refused.json().code]).toEqual([status, code]);
+    expect(elsewhere.rows('runs')).toEqual([]);
+    await elsewhere.close();
+  },
+);
