@@ -30,7 +30,7 @@ import { StorageError } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import { type AnswerWriter, createAnswerWriter } from './answer-writer.ts';
 import { callModel, createToolBinder } from './call-model.ts';
-import { planWindow } from './plan-window.ts';
+import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window.ts';
 import { buildSystemPrompt } from './prompt.ts';
 import { runTool, type ToolCall } from './run-tool.ts';
 import { buildMessage, buildTurnMessages, readAnswer, textOf } from './turn-messages.ts';
@@ -38,7 +38,7 @@ import { buildMessage, buildTurnMessages, readAnswer, textOf } from './turn-mess
 export interface MainRunnerOptions {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly transcript: Pick<Transcript, 'newest'>;
+  readonly transcript: Pick<Transcript, 'newest' | 'overheard'>;
   readonly marks: ToolMarks;
   readonly models: Models;
   readonly registry: PluginRegistry;
@@ -108,11 +108,19 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
   const bindTools = createToolBinder(registry.tools);
   const manifests = registry.plugins.map(({ manifest }) => manifest);
 
-  const nameOf = (speaker: string): string =>
-    options.names?.speaker(speaker) ?? (speaker.startsWith('matrix:u/') ? `@${speaker.slice('matrix:u/'.length)}` : speaker);
+  /** The transcript knows speakers by their principal id; of the run's own one the account is known as well. */
+  const nameIn =
+    (run: Run) =>
+    (speaker: string): string => {
+      const name = options.names?.speaker(speaker);
+      if (name !== undefined && name !== null) return name;
+      if (speaker === run.principalId) return run.matrixUserId;
+      return speaker.startsWith('matrix:u/') ? `@${speaker.slice('matrix:u/'.length)}` : speaker;
+    };
 
   function startTurn(job: RunJob): Turn {
     const { run } = job;
+    const nameOf = nameIn(run);
     const entries = transcript.newest(run.sessionId, { limit: contextMessages, withoutRun: run.id });
     const promptChars = run.prompts.reduce((sum, prompt) => sum + prompt.text.length, 0);
     const rules = {
@@ -120,12 +128,15 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       onlyDetailsOf: run.direct ? null : run.principalId,
       nameOf: run.direct ? null : nameOf,
     };
+    // A first mention in a group may speak of what was said before it.
+    const overheard =
+      !run.direct && entries.length === 0 ? planOverheard(transcript.overheard(run.roomId, OVERHEARD_MAX_MESSAGES), nameOf) : [];
     const zone = readTimeZone(run.hints.timezone);
     const local = buildLocalTime(clock.now(), zone ?? 'UTC');
     const system = buildSystemPrompt({
       oracleName,
       room: { kind: run.direct ? 'direct' : 'group', name: options.names?.room(run.roomId) ?? null },
-      user: options.names?.speaker(run.principalId) ?? run.matrixUserId,
+      user: nameOf(run.principalId),
       plugins: manifests,
       localTime: local.iso,
       weekday: local.weekday,
@@ -138,7 +149,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       run,
       writer: createAnswerWriter(job.output, job.shownText),
       stop: new AbortController(),
-      window: planWindow(entries, rules).map(buildMessage),
+      window: [...overheard, ...planWindow(entries, rules)].map(buildMessage),
       system: new SystemMessage(system),
       model: isSelectable ? models.get('main', { model: asked }) : models.get('main'),
       modelName: isSelectable ? asked : models.nameOf('main'),
@@ -266,7 +277,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     turn.job.signal.addEventListener('abort', drain);
     if (turn.job.signal.aborted) drain();
     try {
-      const input = earlier === null ? { messages: buildInput(run, nameOf) } : null;
+      const input = earlier === null ? { messages: buildInput(run, nameIn(run)) } : null;
       const state = await graph.invoke(input, {
         ...config,
         durability: 'sync',

@@ -70,3 +70,19 @@ function cutAtHuman(messages: readonly WindowMessage[]): WindowMessage[] {
   const first = messages.findIndex(({ role }) => role === 'human');
   return first === -1 ? [] : messages.slice(first);
 }
+
+/** What a first mention may refer to: enough for "what do you think?", not a second conversation. */
+const OVERHEARD_MAX_CHARS = 8_000;
+export const OVERHEARD_MAX_MESSAGES = 20;
+const OVERHEARD_TITLE = 'Said in the room before, not to you (for context only):';
+
+/** The room's newest talk outside any session as one message; none when nobody spoke. */
+export function planOverheard(entries: readonly TranscriptEntry[], nameOf: (speaker: string) => string): WindowMessage[] {
+  const said = entries
+    .filter(({ role, text }) => role === 'human' && hasText(text))
+    .map(({ speaker, text }): WindowMessage => ({ role: 'human', text: `${nameOf(speaker)}: ${text}`, stored: null }));
+  const newest = takeNewest(said, OVERHEARD_MAX_CHARS);
+  return newest.length === 0
+    ? []
+    : [{ role: 'human', text: [OVERHEARD_TITLE, ...newest.map(({ text }) => text)].join('\n'), stored: null }];
+}

@@ -426,9 +426,31 @@ test('in a group the speaker is named in front of the prompt', async () => {
   const one = await start();
   one.server.enqueue(textReply('ok'));
 
-  await one.execute({ run: fakeRun({ direct: false, text: 'hi', principalId: 'matrix:u/bob:test' as never }) });
+  await one.execute({
+    run: fakeRun({ direct: false, text: 'hi', principalId: 'matrix:u/bob:test' as never, matrixUserId: '@bob:test' as never }),
+  });
 
   expect(bodyOf(one, 1).messages.at(-1)?.content).toBe('@bob:test: hi');
+});
+
+test('a first mention in a group sees what was said before it, a later one its own thread only', async () => {
+  const one = await start();
+  const entry = { runId: null, eventId: null, role: 'human' as const, message: null, at: 0 };
+  one.overheard.push({ ...entry, id: 1, speaker: 'matrix:u/bob:test', text: 'Pizza or pasta?' });
+  one.server.enqueue(textReply('a'), textReply('b'), textReply('c'));
+  const sent = (number: number) =>
+    bodyOf(one, number)
+      .messages.slice(1)
+      .map(({ content }) => content);
+
+  await one.execute({ run: fakeRun({ direct: false, text: 'what do you think?' }) });
+  await one.execute({ run: fakeRun({ text: 'in a direct room' }) });
+  one.transcript.push({ ...entry, id: 2, speaker: 'did:key:zAlice', text: 'earlier' });
+  await one.execute({ run: fakeRun({ direct: false, text: 'and now?' }) });
+
+  expect(sent(1)).toEqual([expect.stringContaining('@bob:test: Pizza or pasta?'), '@alice:test: what do you think?']);
+  expect(sent(2)).toEqual(['in a direct room']);
+  expect(sent(3)).toEqual(['@alice:test: earlier', '@alice:test: and now?']);
 });
 
 test('a turn may ask for another model of the list, and for no other', async () => {

@@ -47,6 +47,7 @@ async function measureTurn(length: number) {
     options: {
       contextMessages: 16,
       transcript: {
+        overheard: () => [],
         newest: (session: SessionId, options) => {
           const rows = transcript.newest(session, options);
           readRows += rows.length;

@@ -122,6 +122,7 @@ export interface Bench {
   readonly marks: ReturnType<typeof fakeMarks>;
   readonly folder: string;
   readonly transcript: TranscriptEntry[];
+  readonly overheard: TranscriptEntry[];
   readonly restart: () => MainRunner;
   execute(job?: Partial<RunJob> & { run?: Run }): Promise<{ outcome: RunOutcome; output: FakeOutput; run: Run }>;
   close(): Promise<void>;
@@ -143,6 +144,7 @@ export async function startBench(
   const folder = mkdtempSync(join(tmpdir(), 'oracle-agent-'));
   const marks = fakeMarks();
   const transcript: TranscriptEntry[] = [];
+  const overheard: TranscriptEntry[] = [];
   const plugin = defineOraclePlugin({
     name: 'test',
     version: '1.0.0',
@@ -156,7 +158,7 @@ export async function startBench(
     const runner = createMainRunner({
       clock,
       logger: createLogger({ level: 'silent', format: 'json' }),
-      transcript: { newest: (_session, { limit }) => transcript.slice(-limit) },
+      transcript: { newest: (_session, { limit }) => transcript.slice(-limit), overheard: (_room, limit) => overheard.slice(-limit) },
       marks,
       models,
       registry: registry.value,
@@ -179,6 +181,7 @@ export async function startBench(
     marks,
     folder,
     transcript,
+    overheard,
     restart: () => {
       runner.close();
       runner = restart();
