@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { RoomId } from '../../../src/ids.ts';
 import { createInbox, type Inbox, type InboxRow, readOwnRun } from '../../../src/inbox/inbox.ts';
 import { StorageError, type Store } from '../../../src/store/store.ts';
-import { eventId, incoming, ORACLE, OTHER_ROOM, ROOM } from '../../fakes/events.ts';
+import { incoming, ORACLE, OTHER_ROOM, ROOM } from '../../fakes/events.ts';
 import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
 import { breakDisk, fileStore, memoryStore, settle } from '../../fakes/memory-store.ts';
 

@@ -1,0 +1,233 @@
+/**
+ * The core wired as `startWork` does it, with a fake clock, fake rooms, a scripted runner and the real database: from an inbox row to the
+ * outbox, without a homeserver or a model. A test changes the options it is about.
+ */
+import { createHash } from 'node:crypto';
+import { readInboxItem } from '../../appservice/read-inbox-item.ts';
+import type { AccessRules } from '../../src/admission/access.ts';
+import { type AdmitOptions, createAdmit } from '../../src/admission/admit.ts';
+import { createFloodGuard } from '../../src/admission/flood.ts';
+import { createKnownRooms } from '../../src/admission/known-rooms.ts';
+import { createNotices } from '../../src/admission/notices.ts';
+import { createRunIds, type DeviceId, type RoomId } from '../../src/ids.ts';
+import { createInbox, type InboxRow, type IncomingEvent } from '../../src/inbox/inbox.ts';
+import { createOutbox } from '../../src/outbox/outbox.ts';
+import type { ExecuteOptions, RunObservation } from '../../src/runs/execute-run.ts';
+import { createFrameReader } from '../../src/runs/frames.ts';
+import { createRuns } from '../../src/runs/ledger.ts';
+import { createScheduler } from '../../src/runs/scheduler.ts';
+import { createSessions } from '../../src/sessions/sessions.ts';
+import { createTranscript } from '../../src/sessions/transcript.ts';
+import type { Store } from '../../src/store/store.ts';
+import { createAuthenticate } from '../../src/turn/authenticate.ts';
+import { type CreditLedger, createCheckBalance } from '../../src/turn/check-balance.ts';
+import { createLinks } from '../../src/turn/links.ts';
+import { createOpen } from '../../src/turn/open.ts';
+import { createThrottle } from '../../src/turn/throttle.ts';
+import type { TurnChecks } from '../../src/turn/turn.ts';
+import { keyFromSeed } from '../../src/ucan/signing-key.ts';
+import { verifyInvocation } from '../../src/ucan/verify-invocation.ts';
+import { ALICE, ORACLE, ROOM } from './events.ts';
+import { type FakeClock, fakeClock } from './fake-clock.ts';
+import { fakeLogger } from './fake-logger.ts';
+import { fakeRooms } from './fake-rooms.ts';
+import { memoryStore } from './memory-store.ts';
+import { recordingProjection } from './recording-projection.ts';
+import { scriptedRunner } from './scripted-runner.ts';
+
+const keyOf = (name: string) => keyFromSeed(createHash('sha256').update(name).digest());
+export const ORACLE_KEY = keyOf('oracle');
+export const ALICE_KEY = keyOf('alice');
+export const MALLORY_KEY = keyOf('mallory');
+
+export interface CoreOptions {
+  readonly store?: Store;
+  readonly clock?: FakeClock;
+  readonly fence?: number;
+  readonly rules?: Partial<AccessRules>;
+  readonly rate?: { readonly limit: number; readonly windowMs: number };
+  readonly ledger?: CreditLedger;
+  readonly maxConcurrentRuns?: number;
+  readonly admit?: Partial<AdmitOptions>;
+}
+
+export type Core = ReturnType<typeof buildCore>;
+
+export function buildCore(options: CoreOptions = {}) {
+  const store = options.store ?? memoryStore();
+  const clock = options.clock ?? fakeClock();
+  const fence = options.fence ?? 1;
+  const logger = fakeLogger();
+  const rooms = fakeRooms();
+  const runner = scriptedRunner();
+  const projection = recordingProjection();
+  const observed: RunObservation[] = [];
+  const admitted: string[] = [];
+  const greeted: RoomId[] = [];
+  const now = () => clock.now();
+  const rules: AccessRules = {
+    access: 'own-server',
+    trustedHomeservers: ['example.org'],
+    allowedUsers: [],
+    unsignedUsers: ['@*:example.org'],
+    ...options.rules,
+  };
+  const rule = options.rate ?? { limit: 1_000, windowMs: 60_000 };
+  const inbox = createInbox({ store, clock, oracle: ORACLE, fence });
+  const outbox = createOutbox({ store, identity: { sender: ORACLE, deviceId: 'ORACLE' as DeviceId } });
+  const sessions = createSessions({ store });
+  const transcript = createTranscript({ store });
+  const runs = createRuns({ store, fence });
+  const frames = createFrameReader({ store });
+  const links = createLinks({ store });
+  const known = createKnownRooms({ store });
+  const newRunId = createRunIds();
+  const checks: TurnChecks = {
+    authenticate: createAuthenticate({
+      oracleDid: ORACLE_KEY.did,
+      rules,
+      maxLatenessMs: 15 * 60_000,
+      verify: verifyInvocation,
+      links,
+      store,
+      now,
+    }),
+    checkBalance: createCheckBalance({ ledger: options.ledger ?? null }),
+    throttle: createThrottle({ store, rule, now }),
+    open: createOpen({ store, sessions, runs, transcript, links, rule, now, newRunId }),
+    observe: () => undefined,
+    monotonic: () => clock.monotonic(),
+  };
+  const execute: ExecuteOptions = {
+    store,
+    runs,
+    frames,
+    transcript,
+    clock,
+    logger,
+    projections: [projection],
+    runner,
+    observe: (event) => void observed.push(event),
+  };
+  const scheduler = createScheduler({
+    store,
+    runs,
+    clock,
+    logger,
+    execute: () => core.execute,
+    maxConcurrentRuns: options.maxConcurrentRuns ?? 4,
+    runDeadlineMs: 300_000,
+  });
+  const notices = createNotices({
+    store,
+    outbox,
+    words: {
+      notice: ({ text, refusal }) => ({ eventType: 'm.room.message', content: { msgtype: 'm.notice', body: text, code: refusal.code } }),
+      reaction: (target, key) => ({ eventType: 'm.reaction', content: { target, key } }),
+    },
+    now,
+    signal: new AbortController().signal,
+  });
+  const admit = createAdmit({
+    store,
+    inbox,
+    rooms,
+    actions: rooms,
+    known,
+    runs,
+    scheduler,
+    transcript,
+    notices,
+    checks,
+    flood: createFloodGuard({ isTrusted: () => true }),
+    logger,
+    now,
+    readItem: (row) => {
+      const item = readInboxItem(row.event, ORACLE);
+      return item.ok ? item : { ok: false, error: item.error.reason };
+    },
+    greet: (_tx, room) => void greeted.push(room),
+    newRequestId: () => 'request',
+    observe: (outcome, reason) => void admitted.push(`${outcome}:${reason}`),
+    oracle: ORACLE,
+    oracleName: 'Oracle',
+    rules,
+    maxLatenessMs: 15 * 60_000,
+    retentionMs: 30 * 24 * 3_600_000,
+    commandPrefix: '!oracle',
+    botHopBudget: 12,
+    ...options.admit,
+  });
+
+  /** Claims the room's first row; throws when there is none. */
+  function claim(room: RoomId = ROOM): InboxRow {
+    const claimed = inbox.claim(room);
+    if (claimed.kind !== 'row') throw new Error(`nothing to claim: ${claimed.kind}`);
+    return claimed.row;
+  }
+  const core = {
+    store,
+    clock,
+    logger,
+    rooms,
+    runner,
+    projection,
+    observed,
+    admitted,
+    greeted,
+    rules,
+    inbox,
+    outbox,
+    sessions,
+    transcript,
+    runs,
+    frames,
+    links,
+    known,
+    checks,
+    scheduler,
+    notices,
+    admit,
+    newRunId,
+    /** Null as long as the agent is not loaded. */
+    execute: execute as ExecuteOptions | null,
+    claim,
+    /** Receives the events and handles each; resolves with what was observed of them. */
+    async take(...events: IncomingEvent[]): Promise<string[]> {
+      const from = admitted.length;
+      await inbox.receive(events);
+      for (const event of events) await admit.handle(claim(event.roomId));
+      return admitted.slice(from);
+    },
+    /** The oracle is in this direct room, invited by Alice. */
+    async joinDirect(room: RoomId = ROOM): Promise<void> {
+      rooms.room(room, { kind: 'direct', membership: 'join' });
+      await store.write((tx) => {
+        known.invited(tx, room, { inviter: ALICE, isDirect: true, at: clock.now() });
+        known.joined(tx, room, clock.now());
+      });
+    },
+    count(
+      table:
+        | 'runs'
+        | 'sessions'
+        | 'inbox'
+        | 'outbox'
+        | 'audit'
+        | 'transcript'
+        | 'pending_inputs'
+        | 'replay_marks'
+        | 'rate_counts'
+        | 'links'
+        | 'frames',
+    ): number {
+      return store.read.get(store.sql.selectFrom(table).select((eb) => eb.fn.countAll<number>().as('n')))?.n ?? -1;
+    },
+    said(): { lane: string; content: Record<string, unknown> }[] {
+      return store.read
+        .all(store.sql.selectFrom('outbox').select(['lane', 'content']).orderBy('seq'))
+        .map(({ lane, content }) => ({ lane, content: JSON.parse(content) as Record<string, unknown> }));
+    },
+  };
+  return core;
+}
