@@ -202,8 +202,13 @@ export function describeConfig(): readonly ConfigRow[] {
 /** Tracing variables of the agent library: set by accident, they would send every prompt to a third party (G12). */
 const TRACING = /^(?:LANGSMITH|LANGCHAIN)_/u;
 
-/** The process's environment. Takes the agent library's tracing variables out of it, so that nothing loaded later sees them. */
-export function readEnvironment(): Environment {
+/** Takes them out of the environment; before the agent library is loaded, whoever embeds us. */
+export function forgetTracing(): void {
   for (const name of Object.keys(process.env).filter((key) => TRACING.test(key))) delete process.env[name];
+}
+
+/** The process's environment, without what would send prompts elsewhere. */
+export function readEnvironment(): Environment {
+  forgetTracing();
   return { ...process.env };
 }

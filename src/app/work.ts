@@ -21,7 +21,7 @@ import { createAdmit } from '../admission/admit.ts';
 import { createFloodGuard } from '../admission/flood.ts';
 import { createKnownRooms } from '../admission/known-rooms.ts';
 import { createNotices } from '../admission/notices.ts';
-import type { Config } from '../config.ts';
+import { type Config, forgetTracing } from '../config.ts';
 import { createRunIds } from '../ids.ts';
 import { createDispatcher } from '../inbox/dispatcher.ts';
 import type { Inbox } from '../inbox/inbox.ts';
@@ -222,6 +222,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   const control = obeyControl({ store, inbox, clock, logger, nudge: (room) => dispatcher.nudge(room) });
 
   async function start(): Promise<void> {
+    forgetTracing();
     const loading = import('./load-agent.ts');
     const account = await ensureAccountWhenUp(connection, {
       localpart: config.matrixOracleLocalpart,

@@ -55,7 +55,8 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
   let over = false;
   function giveBack(error: unknown): void {
     failure ??= error;
-    stop.abort(new Drain('the run cannot be written'));
+    // Not a drain, which lets a step finish: nothing further can be kept, so the model call ends now (DESIGN §4).
+    stop.abort(error instanceof Error ? error : new StorageError('the run cannot be written', { cause: error }));
   }
 
   const frameLog = createFrameLog({

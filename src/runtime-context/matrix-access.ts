@@ -13,7 +13,10 @@ export interface RoomStateEvent {
 }
 export interface MatrixAccess {
   /** Sends through the outbox and waits for the homeserver's answer. The txn id makes a repeated call the same event (G4, G6). */
-  send(event: { roomId: RoomId; runId: RunId; txnId: OutboxTxnId; eventType: string; stateKey?: string; content: JsonObject }, signal: AbortSignal): Promise<EventId>;
+  send(
+    event: { roomId: RoomId; runId: RunId; txnId: OutboxTxnId; eventType: string; stateKey?: string; content: JsonObject },
+    signal: AbortSignal,
+  ): Promise<EventId>;
   roomState(room: RoomId): Promise<readonly RoomStateEvent[]>;
   event(room: RoomId, event: EventId): Promise<JsonObject>;
   /** Whether this user's own power level allows this event in the room. */
