@@ -90,6 +90,10 @@ export function createAdmit(options: AdmitOptions): Admit {
     await finish(row);
   }
 
+  /** Monotonic ms; no earlier than what could still be answered, so that a claimed age buys little (G14). */
+  const sentAtOf = (row: InboxRow): number =>
+    checks.monotonic() - Math.min(options.maxLatenessMs, latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: now() }));
+
   async function handle(row: InboxRow): Promise<void> {
     const item = options.readItem(row);
     if (!item.ok) {
@@ -99,7 +103,7 @@ export function createAdmit(options: AdmitOptions): Admit {
     const screened = screenItem(item.value, {
       oracle,
       source: row.source,
-      floodAllows: item.value.sender === oracle || row.again || flood.allows(item.value.sender, checks.monotonic()),
+      floodAllows: item.value.sender === oracle || row.again || flood.allows(item.value.sender, sentAtOf(row)),
       mayInvite: mayInvite(item.value.sender, rules),
       seenSince: now() - options.retentionMs,
     });

@@ -17,18 +17,22 @@ export interface BucketRate {
   readonly perSecond: number;
 }
 
-/** Takes one token. Pure: the caller keeps the returned bucket. */
+/** Takes one token. Pure: the caller keeps the returned bucket, whose time never goes back, so that nobody fills it twice for the same second. */
 export function takeToken(bucket: Bucket | undefined, now: number, { burst, perSecond }: BucketRate): { allowed: boolean; bucket: Bucket } {
   const filled = bucket === undefined ? burst : Math.min(burst, bucket.tokens + (Math.max(0, now - bucket.at) / 1000) * perSecond);
-  return filled >= 1 ? { allowed: true, bucket: { tokens: filled - 1, at: now } } : { allowed: false, bucket: { tokens: filled, at: now } };
+  const at = Math.max(now, bucket?.at ?? now);
+  return filled >= 1 ? { allowed: true, bucket: { tokens: filled - 1, at } } : { allowed: false, bucket: { tokens: filled, at } };
 }
 
 const SENDER: BucketRate = { burst: LIMITS.senderBucketBurst, perSecond: LIMITS.senderBucketPerSecond };
 const SERVER: BucketRate = { burst: LIMITS.serverBucketBurst, perSecond: LIMITS.serverBucketPerSecond };
 
 export interface FloodGuard {
-  /** Whether this sender may be looked at now; counts the event. */
-  allows(sender: UserId, now: number): boolean;
+  /**
+   * Whether this sender may be looked at; counts the event. `sentAt`, monotonic ms, is when it set out: what was written in ten minutes is no
+   * flood because an outage delivers it in one second.
+   */
+  allows(sender: UserId, sentAt: number): boolean;
 }
 
 export function createFloodGuard({ isTrusted }: { isTrusted: (user: UserId) => boolean }): FloodGuard {
@@ -39,9 +43,9 @@ export function createFloodGuard({ isTrusted }: { isTrusted: (user: UserId) => b
     return allowed;
   }
   return {
-    allows(sender, now) {
-      const ofSender = take(sender, now, SENDER);
-      const ofServer = isTrusted(sender) || take(`server:${serverOf(sender)}`, now, SERVER);
+    allows(sender, sentAt) {
+      const ofSender = take(sender, sentAt, SENDER);
+      const ofServer = isTrusted(sender) || take(`server:${serverOf(sender)}`, sentAt, SERVER);
       return ofSender && ofServer;
     },
   };
