@@ -146,7 +146,10 @@ export function buildCore(options: CoreOptions = {}) {
       const item = readInboxItem(row.event, ORACLE);
       return item.ok ? item : { ok: false, error: item.error.reason };
     },
-    greet: (_tx, room) => void greeted.push(room),
+    greet: (_tx, room) => {
+      greeted.push(room);
+      return () => undefined;
+    },
     newRequestId: () => 'request',
     observe: (outcome, reason) => void admitted.push(`${outcome}:${reason}`),
     oracle: ORACLE,

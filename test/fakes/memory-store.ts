@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { setImmediate as nextTask } from 'node:timers/promises';
 import type { Compilable } from 'kysely';
 import { onTestFinished } from 'vitest';
-import { openStore, type Store } from '../../src/store/store.ts';
+import { openStore, StorageError, type Store } from '../../src/store/store.ts';
 import { FAKE_START_MS } from './fake-clock.ts';
 
 export function memoryStore(): Store {
@@ -43,4 +43,30 @@ export function breakDisk(store: Store): { repair(): void } {
 /** Lets everything that waits for promises and commits go on, without moving any clock. */
 export async function settle(ticks = 20): Promise<void> {
   for (let tick = 0; tick < ticks; tick += 1) await nextTask();
+}
+
+export interface FailingStore extends Store {
+  /** The write after `after` more ones fails, as if the process had died before it; then writes work again. */
+  failWrite(after: number): void;
+  /** Whether the armed failure happened. */
+  readonly failed: boolean;
+}
+export function failingStore(store: Store = memoryStore()): FailingStore {
+  let left = Number.POSITIVE_INFINITY;
+  let failed = false;
+  return {
+    ...store,
+    get failed() {
+      return failed;
+    },
+    failWrite(after) {
+      left = after;
+      failed = false;
+    },
+    write(change) {
+      if (left-- !== 0) return store.write(change);
+      failed = true;
+      return Promise.reject(new StorageError('the test ends this write'));
+    },
+  };
 }
