@@ -6,6 +6,7 @@ import { MatrixError } from '../../../../synapse-dev/homeserver/matrix-request.t
 import { SetupError } from '../../../../synapse-dev/homeserver/setup-problem.ts';
 import { ModelServerError } from '../../../../synapse-dev/model/server.ts';
 import { systemClock } from '../../../system-clock.ts';
+import type { Timer } from '../../../time.ts';
 import { CliError } from '../cli-error.ts';
 import type { DemoOptions } from '../demo.ts';
 import { chat } from './chat.ts';
@@ -18,18 +19,25 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** The oracle gets 10 s for its runs, Synapse as much. */
 const STOP_LIMIT_MS = 25_000;
 const EXIT_BY_SIGINT = 130;
+/** Ctrl-C reaches us from the terminal and once more from npm, which passes it on: that is one wish, not two. */
+const ECHO_MS = 500;
 
 export async function runDemoInClone(options: DemoOptions): Promise<void> {
+  // A library of matrix-bot-sdk calls util._extend; a newcomer cannot do anything about that warning.
+  process.noDeprecation = true;
   const stop = new AbortController();
-  let asked = 0;
+  let askedAt: number | undefined;
   const onSignal = () => {
-    asked += 1;
-    if (asked > 1) process.exit(EXIT_BY_SIGINT);
+    const now = systemClock.monotonic();
+    if (askedAt !== undefined && now - askedAt < ECHO_MS) return;
+    if (askedAt !== undefined) process.exit(EXIT_BY_SIGINT);
+    askedAt = now;
     stop.abort(new CliError('the demo was stopped before it was done.'));
   };
   for (const signal of SIGNALS) process.on(signal, onSignal);
   // A reader that went away (`| head`) is an end like any other.
   process.stdout.on('error', onSignal);
+  const parent = watchParent(onSignal);
   const cleanup = new AsyncDisposableStack();
   try {
     await run(options, { signal: stop.signal, cleanup });
@@ -42,7 +50,22 @@ export async function runDemoInClone(options: DemoOptions): Promise<void> {
     limit.cancel();
     for (const signal of SIGNALS) process.off(signal, onSignal);
     process.stdout.off('error', onSignal);
+    parent.cancel();
   }
+}
+
+const LOOK_FOR_PARENT_MS = 300;
+
+/** A signal for `npm run` ends npm's shell and never reaches us: without its parent the demo ends too. */
+function watchParent(onGone: () => void): Timer {
+  const parent = process.ppid;
+  let timer: Timer;
+  const look = () => {
+    if (process.ppid !== parent) return onGone();
+    timer = systemClock.after(LOOK_FOR_PARENT_MS, look);
+  };
+  timer = systemClock.after(LOOK_FOR_PARENT_MS, look);
+  return { cancel: () => timer.cancel() };
 }
 
 async function run(options: DemoOptions, { signal, cleanup }: { signal: AbortSignal; cleanup: AsyncDisposableStack }): Promise<void> {
@@ -54,7 +77,7 @@ async function run(options: DemoOptions, { signal, cleanup }: { signal: AbortSig
   if (options.say !== undefined) return sayAndReport(options.say, { options, demo, folder, signal });
   process.stdout.write(buildIntroduction(demo, folder));
   await chat({ person: demo.person, signal, describe });
-  progress('stopping');
+  progress('stopping; an answer that is being written gets up to 10 s to be saved (Ctrl-C again ends at once)');
 }
 
 interface SayParts {
@@ -91,21 +114,25 @@ async function sayAndReport(texts: readonly string[], { options, demo, folder, s
 
 function buildIntroduction({ homeserver, sidecarUrl, oracle, model }: Demo, folder: DemoFolder): string {
   const lines = [
-    `You are talking to ${oracle.userId}. Each line you type is a signed Matrix message; Ctrl-C ends.`,
+    `You are talking to ${oracle.userId}. Each line is a signed Matrix message.`,
+    'Ctrl-C ends.',
     '',
-    '  Element   The same chat in Element (Desktop, or Web in a browser on this machine, as it must reach 127.0.0.1):',
+    '  Element   the same chat in Element on this machine (Desktop, or Web in a',
+    '            browser that may reach 127.0.0.1):',
     `            homeserver ${homeserver.baseUrl}`,
     `            user       ${PERSON}`,
     `            password   ${folder.state.password}`,
-    `  Sidecar   ${sidecarUrl} (try ${sidecarUrl}/health; its API is at /docs/json)`,
-    model.own
-      ? '  Model     the demo model, which follows fixed rules (for your own set OPENAI_API_KEY, OPENAI_BASE_URL, MODEL_MAIN)'
-      : `  Model     ${model.name} at ${model.baseUrl}`,
+    `  Sidecar   ${sidecarUrl} (try ${sidecarUrl}/health)`,
+    ...(model.own
+      ? [
+          '  Model     the demo model: fixed rules instead of thinking (for your own',
+          '            set OPENAI_API_KEY, OPENAI_BASE_URL and MODEL_MAIN)',
+        ]
+      : [`  Model     ${model.name} at ${model.baseUrl}`]),
     `  Data      ${folder.dir} (delete it to begin anew)`,
     `  Log       ${folder.oracleLog}`,
     '',
-    model.own ? 'Try: hello · what time is it? · give me a long answer with code and a table' : 'Say hello.',
-    '',
+    ...(model.own ? ['Try: hello', '     what time is it?', '     give me a long answer with code and a table', ''] : []),
   ];
   return `\n${lines.join('\n')}\n`;
 }
