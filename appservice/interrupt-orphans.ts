@@ -18,13 +18,15 @@ import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
 export interface OrphansOptions {
   readonly api: MatrixApi;
   readonly store: Store;
-  readonly outbox: Pick<Outbox, 'insert'>;
+  readonly outbox: Pick<Outbox, 'insert' | 'wake'>;
   readonly oracle: UserId;
   readonly clock: Clock;
 }
 export interface Orphans {
   /** Looks at these events and the room; the returned function writes the last edits into the caller's transaction. */
   plan(events: readonly IncomingEvent[]): Promise<(tx: Tx) => number>;
+  /** After the commit, when edits were written. */
+  announce(): void;
 }
 
 /** Per page of events: each costs a request. */
@@ -45,6 +47,7 @@ export function createOrphans({ api, store, outbox, oracle, clock }: OrphansOpti
   }
 
   return {
+    announce: () => outbox.wake(),
     async plan(events) {
       const found = planOrphans(events, { oracle, isKnown }).slice(0, MAX_PER_PAGE);
       const edits: { roomId: RoomId; target: EventId; content: JsonObject }[] = [];

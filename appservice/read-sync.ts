@@ -21,17 +21,22 @@ export interface SyncNews {
   readonly invites: readonly { readonly roomId: RoomId; readonly event: JsonObject }[];
 }
 
-/** Only the timelines of rooms; the state that `/sync` would add is asked for where it is needed. */
-export const SYNC_FILTER = JSON.stringify({
-  presence: { not_types: ['*'] },
-  account_data: { not_types: ['*'] },
-  room: {
-    ephemeral: { not_types: ['*'] },
+/**
+ * Only the timelines of rooms; the state that `/sync` would add is asked for where it is needed.
+ * `asker` is another one in each process: Synapse keeps an answer for two minutes and gives it to whoever asks the same again (its `request_key`
+ * holds the text of the filter, 1.163.2), so a new process with an older or an empty database would be told what was true for the last one.
+ */
+export const buildSyncFilter = (asker: string): string =>
+  JSON.stringify({
+    presence: { not_types: ['*', asker] },
     account_data: { not_types: ['*'] },
-    state: { not_types: ['*'], lazy_load_members: true },
-    timeline: { limit: 20 },
-  },
-});
+    room: {
+      ephemeral: { not_types: ['*'] },
+      account_data: { not_types: ['*'] },
+      state: { not_types: ['*'], lazy_load_members: true },
+      timeline: { limit: 20 },
+    },
+  });
 
 /** @param since the position asked from; part of the name of an invite that has no event id. */
 export function readSync(answer: unknown, { oracle, since }: { oracle: UserId; since: string | null }): SyncNews | null {

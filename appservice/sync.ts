@@ -9,12 +9,12 @@ import type { Gap, ReconcileStore, RoomNews } from '../src/inbox/reconcile-store
 import { isJsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
-import { StorageError } from '../src/store/store.ts';
+import { StorageError, type Tx } from '../src/store/store.ts';
 import { backOffMs, type Clock, type Timer } from '../src/time.ts';
 import type { Orphans } from './interrupt-orphans.ts';
 import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
 import { logSkipped, type OnSkipped, readIncoming } from './read-incoming.ts';
-import { cutAtOwnJoin, readSync, SYNC_FILTER, type SyncNews } from './read-sync.ts';
+import { buildSyncFilter, cutAtOwnJoin, readSync, type SyncNews } from './read-sync.ts';
 
 export interface ReconcilerOptions {
   /** As the sync device: `/sync` with a position deletes that device's to-device messages on the server. */
@@ -25,6 +25,8 @@ export interface ReconcilerOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly intervalMs: number;
+  /** Unlike any other process's; a few characters. */
+  readonly newId: () => string;
   readonly onSkipped?: OnSkipped;
   /** How many events a round looked through; for the metric. */
   readonly onFound?: (count: number) => void;
@@ -55,6 +57,7 @@ const SYNC_TIMEOUT_MS = 120_000;
 
 export function createReconciler(options: ReconcilerOptions): Reconciler {
   const { api, store, orphans, oracle, clock, logger, intervalMs, onSkipped, onGapClosed } = options;
+  const filter = buildSyncFilter(options.newId());
   const stopping = new AbortController();
   const held = new Map<RoomId, number>();
   let started = false;
@@ -135,15 +138,22 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     const taken =
       since === null ? rooms.map((room) => ({ ...room, events: room.joined ? room.events.filter(isOwn) : room.events })) : rooms;
     const all = taken.flatMap(({ events }) => events);
-    const also = await orphans.plan(all);
-    await store.take({ rooms: taken, nextBatch: news.nextBatch, askedAt, also });
+    await writeWithOrphans(all, (also) => store.take({ rooms: taken, nextBatch: news.nextBatch, askedAt, also }));
     if (taken.some(({ gap }) => gap !== null)) refreshHeld();
     return all.length;
+  }
+  async function writeWithOrphans(events: readonly IncomingEvent[], write: (also: (tx: Tx) => void) => Promise<void>): Promise<void> {
+    const plan = await orphans.plan(events);
+    let edits = 0;
+    await write((tx) => {
+      edits = plan(tx);
+    });
+    if (edits > 0) orphans.announce();
   }
   const isOwn = (event: IncomingEvent): boolean => event.sender === oracle && event.event['state_key'] === undefined;
 
   async function sync(since: string | null): Promise<SyncNews | null> {
-    const query = { timeout: 0, set_presence: 'offline', filter: SYNC_FILTER, ...(since === null ? {} : { since }) };
+    const query = { timeout: 0, set_presence: 'offline', filter, ...(since === null ? {} : { since }) };
     try {
       const answer = await api.request('GET', '/_matrix/client/v3/sync', { query, timeoutMs: SYNC_TIMEOUT_MS, signal: stopping.signal });
       return readSync(answer, { oracle, since });
@@ -174,8 +184,7 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
       if (tooLong)
         logger.error({ room_id: gap.roomId, count: gap.pages * PAGE }, 'a gap was longer than the limit; older events in it were not read');
       const from = tooLong ? null : page.from;
-      const also = await orphans.plan(page.events);
-      await store.takePage(gap, { events: page.events, from, also });
+      await writeWithOrphans(page.events, (also) => store.takePage(gap, { events: page.events, from, also }));
       if (from === null) break;
       gap = { ...gap, from, pages: gap.pages + 1 };
     }

@@ -168,6 +168,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     clock,
     logger,
     intervalMs: config.reconcileIntervalS * 1_000,
+    newId,
     onSkipped,
     onFound: (count) => metrics.reconciled(count),
     onGapClosed: (room) => dispatcher.nudge(room),

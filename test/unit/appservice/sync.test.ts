@@ -23,6 +23,7 @@ let store: Store;
 let inbox: Inbox;
 let reconciler: Reconciler;
 let closed: string[];
+let processes = 0;
 
 beforeEach(async () => {
   clock = fakeClock();
@@ -51,6 +52,7 @@ function startProcess() {
     clock,
     logger,
     intervalMs: 60_000,
+    newId: () => `process-${++processes}`,
     onGapClosed: (room) => closed.push(room),
   });
 }
