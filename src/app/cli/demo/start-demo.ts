@@ -81,9 +81,12 @@ export async function startDemo(options: StartDemoOptions): Promise<Demo> {
   progress(`starting the oracle, its log is ${folder.oracleLog}`);
   const config = buildConfig({ folder, homeserver, ports, model });
   const oracle = await startOracleWithLog(config, folder, cleanup);
+  const up = Promise.all([oracle.sidecarUrl, oracle.ready]);
+  // Looked at below; a failure that comes while the person signs in must not end the process before everything is stopped.
+  up.catch(() => undefined);
   const client = await signIn(homeserver, folder);
   cleanup.defer(() => client.close());
-  const [sidecarUrl] = await orAborted(Promise.all([oracle.sidecarUrl, oracle.ready]), signal);
+  const [sidecarUrl] = await orAborted(up, signal);
 
   if (!folder.known) progress(`inviting ${oracle.userId} into a direct room`);
   const person = await orAborted(enterRoom({ client, folder, oracle: oracle.userId, oracleDid: folder.oracleKey.did }), signal);
