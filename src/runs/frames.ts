@@ -22,15 +22,16 @@ export interface FrameLog {
   append<K extends WrittenKind>(kind: K, data: FrameData[K]): void;
   /** Writes what is pending and resolves when all of it is on disk. */
   flush(): Promise<void>;
-  /** Inside the terminal transaction: writes the rest plus these last frames; publish them with the returned function after the commit. */
+  /**
+   * Inside the terminal transaction: writes the rest plus these last frames; publish them with the returned function after the commit.
+   * Flush first: what is on its way to the disk has no number yet.
+   */
   finishInTx(
     tx: Tx,
     last: readonly { [K in WrittenKind]: { kind: K; data: FrameData[K] } }[WrittenKind][],
   ): { folded: FoldedRun; publish: () => void };
   /** What is on disk. */
   folded(): FoldedRun;
-  /** On disk and pending text together: what the reader will have seen. */
-  textSoFar(): string;
   /** No further write; timers stop. */
   close(): void;
 }
@@ -56,6 +57,7 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
   let writing: Promise<void> = Promise.resolve();
   let closed = false;
   let failed = false;
+  let onItsWay = false;
 
   function insert(tx: Tx, items: readonly Pending[]): Frame[] {
     const at = clock.now();
@@ -81,6 +83,7 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
     const items = pending;
     pending = [];
     if (items.length === 0 || failed) return;
+    onItsWay = true;
     try {
       const frames = await store.write((tx) => {
         if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
@@ -90,6 +93,8 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
     } catch (error) {
       failed = true;
       onFailure(error);
+    } finally {
+      onItsWay = false;
     }
   }
 
@@ -116,13 +121,13 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
       await writing;
     },
     finishInTx(tx, last) {
+      if (onItsWay) throw new Error('the frame log must be flushed before it is finished');
       const items = [...pending, ...last];
       pending = [];
       const frames = insert(tx, items);
       return { folded: frames.reduce(foldFrame, folded), publish: () => publish(frames) };
     },
     folded: () => folded,
-    textSoFar: () => pending.reduce((fold, item) => foldFrame(fold, { seq: 0, at: 0, ...item } as Frame), folded).text,
     close() {
       closed = true;
       timer?.cancel();
