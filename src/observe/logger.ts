@@ -62,11 +62,32 @@ export interface LoggerOptions {
 }
 
 export function createLogger({ level, format, destination }: LoggerOptions): Logger {
-  const options = { level, base: null, redact: { paths: REDACTED, censor: '[secret]' } };
+  const options = { level, base: null, serializers: { err: buildErrorFields }, redact: { paths: REDACTED, censor: '[secret]' } };
   if (destination !== undefined) return wrap(pino(options, destination));
   return wrap(
     format === 'pretty' ? pino({ ...options, transport: { target: 'pino-pretty', options: { ignore: 'pid,hostname' } } }) : pino(options),
   );
+}
+
+const MAX_CAUSES = 5;
+const MAX_MESSAGE_CHARS = 500;
+const MAX_STACK_CHARS = 4_000;
+
+/**
+ * What hangs on an error is whatever its library put there: prompts, headers, the answer so far. Only what says where it happened is taken;
+ * the parser's own words quote what it could not parse.
+ */
+function buildErrorFields(error: unknown, depth = 1): unknown {
+  if (!(error instanceof Error)) return { type: typeof error };
+  const { name, message, stack = '', cause } = error;
+  const code = (error as { code?: unknown }).code;
+  return {
+    type: name.slice(0, 100),
+    message: error instanceof SyntaxError && /JSON/u.test(message) ? 'JSON that cannot be read' : message.slice(0, MAX_MESSAGE_CHARS),
+    ...(typeof code === 'string' || typeof code === 'number' ? { code: String(code).slice(0, 64) } : {}),
+    stack: stack.slice(Math.max(0, stack.search(/^ {4}at /mu)), MAX_STACK_CHARS),
+    ...(cause === undefined || depth >= MAX_CAUSES ? {} : { cause: buildErrorFields(cause, depth + 1) }),
+  };
 }
 
 function wrap(logger: PinoLogger): Logger {
