@@ -5,6 +5,7 @@
 import type { Selectable } from 'kysely';
 import type { Conversation, TurnTimes } from '../admission/decide-admission.ts';
 import { type EventId, type OwnerId, type PrincipalId, type RoomId, type SessionId, sessionIdOf } from '../ids.ts';
+import { sha256Base64Url } from '../json.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { SessionsTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
@@ -40,6 +41,12 @@ export interface Sessions {
   recentTurns(query: SessionQuery, limit: number): TurnTimes[];
 }
 
+/**
+ * Anybody can name anybody's event as the root of a thread in his own room, before we work on that event. Its session then has this id,
+ * which has the shape of an event id and is nobody's: a taken name must not keep a person from being answered.
+ */
+const ownNameOf = (room: RoomId, startedBy: EventId): EventId => `$${sha256Base64Url(`${room} ${startedBy}`)}` as EventId;
+
 export function createSessions({ store }: { store: Store }): Sessions {
   const { sql } = store;
   const select = () => sql.selectFrom('sessions').selectAll();
@@ -74,8 +81,8 @@ export function createSessions({ store }: { store: Store }): Sessions {
       const { conversation, startedBy } = query;
       const root = conversation.kind === 'thread' ? conversation.root : null;
       // The thread's own id, unless another owner has it (the room's kind changed): then the message that opened this session names it.
-      const taken = root !== null && sessions.byId(tx, sessionIdOf(root)) !== undefined;
-      const id = sessionIdOf(root !== null && !taken ? root : startedBy);
+      const isFree = (event: EventId): boolean => sessions.byId(tx, sessionIdOf(event)) === undefined;
+      const id = sessionIdOf([root ?? startedBy, startedBy].find(isFree) ?? ownNameOf(query.roomId, startedBy));
       return ok(
         sessions.create(tx, { id, roomId: query.roomId, owner: query.owner, kind: conversation.kind, threadRoot: root, title: null }, now),
       );
