@@ -14,6 +14,8 @@ export const LIMITS = {
   serverBucketBurst: 300,
   serverBucketPerSecond: 20,
   floodBucketsKept: 10_000,
+  // Joins and declines that wait for servers we do not trust; the homeserver may wait a minute for each.
+  roomMovesAtOnce: 8,
   promptChars: 64_000,
   lateNoticePerRoomMs: 15 * 60_000,
   refusalNoticeRepeatMs: 60_000,

@@ -19,7 +19,7 @@ import { writeAudit } from '../turn/audit.ts';
 import type { MatrixIncoming } from '../turn/prompt.ts';
 import { beginTurn, type Refused, type TurnChecks } from '../turn/turn.ts';
 import { spend } from '../ucan/replay.ts';
-import { type AccessRules, mayInvite, mayUse } from './access.ts';
+import { type AccessRules, isTrustedServer, mayInvite, mayUse } from './access.ts';
 import {
   type Admission,
   decideAdmission,
@@ -131,7 +131,23 @@ export function createAdmit(options: AdmitOptions): Admit {
     }
   }
 
+  /**
+   * Our homeserver asks the inviter's about a join and about a decline, and waits as long as that one likes. A hundred invites of a server
+   * that never answers must not take every connection and every room's turn.
+   */
+  let moves = 0;
   async function takeInvite(row: InboxRow, item: InboxItem & { kind: 'invite' }, screened: Screened & { kind: 'invite' }): Promise<void> {
+    if (isTrustedServer(item.sender, rules)) return decideInvite(row, item, screened);
+    if (moves >= LIMITS.roomMovesAtOnce) throw new Unavailable('too many rooms are entered and left at once');
+    moves += 1;
+    try {
+      return await decideInvite(row, item, screened);
+    } finally {
+      moves -= 1;
+    }
+  }
+
+  async function decideInvite(row: InboxRow, item: InboxItem & { kind: 'invite' }, screened: Screened & { kind: 'invite' }): Promise<void> {
     if (!screened.accept) {
       await actions.leave(row.roomId, screened.reason);
       note(row, 'declined', screened.because);

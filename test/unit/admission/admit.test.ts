@@ -275,6 +275,29 @@ describe('invites', () => {
     expect(core.known.of(ROOM)?.membership).not.toBe('joined');
   });
 
+  test('a server that never answers holds a few declines and no other room (G14)', async () => {
+    const waiting: (() => void)[] = [];
+    const rooms = Array.from({ length: 20 }, (_value, n) => `!trap${n}:elsewhere.net` as RoomId);
+    const core = buildCore();
+    const leave = core.rooms.leave;
+    core.rooms.leave = async (room, reason) => {
+      await new Promise<void>((resolve) => waiting.push(resolve));
+      await leave(room, reason);
+    };
+    await core.inbox.receive(rooms.map((roomId, n) => ({ ...invite({ sender: STRANGER, roomId }), eventId: eventId(`i${n}`) })));
+
+    const handled = rooms.map((room) => core.admit.handle(core.claim(room)));
+    const later = handled.slice(8).map((row) => expect(row).rejects.toBeInstanceOf(Unavailable));
+    await Promise.all(later);
+    expect(waiting).toHaveLength(8);
+
+    core.rooms.room(ROOM, { kind: 'direct', membership: 'invite' });
+    expect(await core.take(invite())).toEqual(['joined:direct']);
+    for (const go of waiting) go();
+    await Promise.all(handled.slice(0, 8));
+    expect(core.count('inbox')).toBe(12);
+  });
+
   test('one that was taken back ends quietly', async () => {
     const core = buildCore();
     core.rooms.room(ROOM, { membership: 'leave' });
