@@ -12,7 +12,7 @@ import type { Logger } from '../src/observe/logger.ts';
 import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
 import type { Store } from '../src/store/store.ts';
 import type { Clock } from '../src/time.ts';
-import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
+import { isMatrixError, type MatrixApi, MatrixError, matrixPath } from './matrix-api.ts';
 import {
   decideNeededLevel,
   decidePowerLevel,
@@ -61,10 +61,12 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
   let directList: { rooms: ReadonlySet<string>; readAt: number } | null = null;
 
   function snapshotOf(room: RoomId): Promise<RoomSnapshot> | RoomSnapshot {
+    const again = () => snapshotOf(room);
     const present = known.get(room);
     if (present !== undefined && !stale.has(room)) return present.snapshot;
     const running = reading.get(room);
-    if (running !== undefined) return running;
+    // What changed meanwhile is not in a look that began before.
+    if (running !== undefined) return stale.has(room) ? running.then(again, again) : running;
     // Removed first: a change that arrives while we read makes it stale again.
     stale.delete(room);
     const read = fetchSnapshot(room, present).then(
@@ -100,7 +102,10 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
 
   async function fetchState(room: RoomId): Promise<readonly unknown[]> {
     const answer = await api.request<readonly unknown[]>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/state`);
-    return Array.isArray(answer) ? answer : [];
+    // No room is without its beginning: an answer without it is a proxy's or half a one, and says nothing about encryption (G11).
+    const isWhole = Array.isArray(answer) && answer.some((event) => isJsonObject(event) && event['type'] === 'm.room.create');
+    if (!isWhole) throw new MatrixError({ errcode: 'NOT_JSON', status: 200, retryAfterMs: null, certain: false });
+    return answer;
   }
   async function fetchStateContent(room: RoomId, type: string): Promise<JsonObject | null> {
     try {

@@ -1,4 +1,5 @@
 import { beforeEach, expect, test } from 'vitest';
+import { MatrixError } from '../../../appservice/matrix-api.ts';
 import { createRooms, type Rooms } from '../../../appservice/rooms.ts';
 import type { DeviceId, EventId, RoomId, UserId } from '../../../src/ids.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
@@ -170,4 +171,43 @@ test('who sent an event is asked once; an unknown event has no sender', async ()
   expect(await rooms.senderOf(room, id as EventId)).toBe(ALICE);
   expect(await rooms.senderOf(room, '$none' as EventId)).toBe(null);
   expect(homeserver.requests).toHaveLength(2);
+});
+
+test('who asks after a change is not answered with a look from before it (G11)', async () => {
+  const room = openRoom();
+  const create = { type: 'm.room.create', state_key: '', content: {} };
+  const encryption = { type: 'm.room.encryption', state_key: '', content: {} };
+  const answers: ((state: object[]) => void)[] = [];
+  const slow = createRooms({
+    api: { request: () => new Promise<never>((resolve) => answers.push(resolve as never)) },
+    store,
+    oracle: ORACLE,
+    clock,
+    logger: createLogger({ level: 'silent', format: 'json' }),
+  });
+  const before = slow.isEncrypted(room);
+  slow.forget(room);
+  const after = slow.isEncrypted(room);
+
+  answers[0]?.([create]);
+  expect(await before).toBe(false);
+  await new Promise((resolve) => setImmediate(resolve));
+  answers[1]?.([create, encryption]);
+  expect(await after).toBe(true);
+});
+
+test('an answer that is no list of state says nothing about encryption, so nothing is sent (G11)', async () => {
+  const room = openRoom({ encrypted: true });
+  for (const answer of [{}, []]) {
+    const odd = createRooms({
+      api: { request: async () => answer as never },
+      store,
+      oracle: ORACLE,
+      clock,
+      logger: createLogger({ level: 'silent', format: 'json' }),
+    });
+
+    expect(await odd.facts(room)).toMatchObject({ encryption: 'unknown', kind: 'group' });
+    await expect(odd.isEncrypted(room)).rejects.toBeInstanceOf(MatrixError);
+  }
 });
