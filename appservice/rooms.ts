@@ -7,6 +7,7 @@
 import { LRUCache } from 'lru-cache';
 import type { RoomDirectory, RoomFacts } from '../src/admission/room-facts.ts';
 import { type EventId, parseUserId, type RoomId, type UserId } from '../src/ids.ts';
+import type { IncomingEvent } from '../src/inbox/inbox.ts';
 import { isJsonObject, type JsonObject } from '../src/json.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
@@ -37,6 +38,16 @@ export interface RoomsOptions {
   readonly oracle: UserId;
   readonly clock: Clock;
   readonly logger: Logger;
+}
+
+/**
+ * Before these events wait for their turn in the inbox: a room's rows may be held for a minute, and meanwhile an answer that grows, or a
+ * portal's prompt, must not go into a room that is encrypted by now or has a third person in it (G11, G13).
+ */
+export function forgetChanged(events: readonly IncomingEvent[], rooms: Pick<Rooms, 'forget'>): void {
+  for (const { type, roomId, event } of events) {
+    if (event['state_key'] !== undefined && (type === 'm.room.encryption' || type === 'm.room.member')) rooms.forget(roomId);
+  }
 }
 
 const MAX_ROOMS = 2_000;

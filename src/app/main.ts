@@ -48,6 +48,7 @@ export async function startOracle({ config, logger, clock }: StartOptions): Prom
       hsToken: config.matrixHsToken.reveal(),
       receive: async (events) => {
         const from = clock.monotonic();
+        work?.arrived(events);
         await inbox.receive(events);
         metrics.transaction(200, clock.monotonic() - from);
       },

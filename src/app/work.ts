@@ -12,7 +12,7 @@ import { createPing } from '../../appservice/ping.ts';
 import { readInboxItem } from '../../appservice/read-inbox-item.ts';
 import { createReplyProjection } from '../../appservice/reply/reply-projection.ts';
 import { createRoomActions } from '../../appservice/room-actions.ts';
-import { createRooms } from '../../appservice/rooms.ts';
+import { createRooms, forgetChanged } from '../../appservice/rooms.ts';
 import { createSender } from '../../appservice/sender.ts';
 import { createReconciler } from '../../appservice/sync.ts';
 import type { AccessRules } from '../admission/access.ts';
@@ -24,7 +24,7 @@ import { createNotices } from '../admission/notices.ts';
 import { type Config, forgetTracing } from '../config.ts';
 import { createRunIds } from '../ids.ts';
 import { createDispatcher } from '../inbox/dispatcher.ts';
-import type { Inbox } from '../inbox/inbox.ts';
+import type { Inbox, IncomingEvent } from '../inbox/inbox.ts';
 import { createReconcileStore } from '../inbox/reconcile-store.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
@@ -68,6 +68,8 @@ export interface Work {
   readonly sidecarUrl: string;
   readonly ready: Promise<void>;
   pinged(transactionId: string | null): void;
+  /** Pushed events, before anybody works on them. */
+  arrived(events: readonly IncomingEvent[]): void;
   homeserverIsUp(): void;
   stop(): Promise<void>;
 }
@@ -305,6 +307,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     sidecarUrl,
     ready,
     pinged: (id) => ping.seen(id),
+    arrived: (events) => forgetChanged(events, rooms),
     homeserverIsUp() {
       sender.nudge();
       reconciler.nudge();

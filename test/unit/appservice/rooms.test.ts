@@ -1,7 +1,8 @@
 import { beforeEach, expect, test } from 'vitest';
 import { MatrixError } from '../../../appservice/matrix-api.ts';
-import { createRooms, type Rooms } from '../../../appservice/rooms.ts';
+import { createRooms, forgetChanged, type Rooms } from '../../../appservice/rooms.ts';
 import type { DeviceId, EventId, RoomId, UserId } from '../../../src/ids.ts';
+import type { IncomingEvent } from '../../../src/inbox/inbox.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
 import { openStore, type Store } from '../../../src/store/store.ts';
 import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
@@ -210,4 +211,27 @@ test('an answer that is no list of state says nothing about encryption, so nothi
     expect(await odd.facts(room)).toMatchObject({ encryption: 'unknown', kind: 'group' });
     await expect(odd.isEncrypted(room)).rejects.toBeInstanceOf(MatrixError);
   }
+});
+
+test('encryption and people that were pushed count at once, before their events have their turn (G11, G13)', async () => {
+  const room = openRoom({ direct: true });
+  const event = (type: string, state: object) => ({
+    eventId: '$e' as EventId,
+    roomId: room,
+    sender: ALICE,
+    type,
+    ageMs: 0,
+    source: 'push',
+    event: state,
+  });
+  expect((await rooms.facts(room)).kind).toBe('direct');
+  homeserver.invite(room, ALICE, '@bob:oracle.local');
+  homeserver.setState(room, ALICE, 'm.room.encryption', { algorithm: 'm.megolm.v1.aes-sha2' });
+
+  forgetChanged([event('m.room.message', {}), event('m.room.member', {})] as IncomingEvent[], rooms);
+  expect((await rooms.facts(room)).kind).toBe('direct');
+
+  forgetChanged([event('m.room.encryption', { state_key: '' })] as IncomingEvent[], rooms);
+  expect(await rooms.isEncrypted(room)).toBe(true);
+  expect((await rooms.facts(room)).kind).toBe('group');
 });
