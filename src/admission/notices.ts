@@ -15,6 +15,8 @@ export interface NoticeToSay {
   /** The message it answers. */
   readonly cause: EventId;
   readonly threadRoot: EventId | null;
+  /** In a group everybody reads it: no link, no DID. */
+  readonly direct: boolean;
   readonly text: string;
   readonly refusal: Refusal;
 }
@@ -71,7 +73,7 @@ export function createNotices({
       const event =
         decision.kind === 'lock'
           ? words.reaction(cause, '🔒')
-          : words.notice({ kind, roomId, cause, threadRoot, text: decision.text, refusal });
+          : words.notice({ kind, roomId, cause, threadRoot, direct, text: decision.text, refusal });
       outbox.insert(tx, { txnId, lane: `notice.${cause}`, roomId, kind: 'notice', ...event }, at);
       if (decision.kind === 'lock') return () => outbox.wake();
       tx.run(

@@ -14,7 +14,7 @@ export function createNoticeWords({ oracleDid, oracleEntityDid }: { oracleDid: D
       const place = placeOf(notice);
       const { refusal } = notice;
       const content =
-        refusal.code === 'NO_AUTHORITY'
+        refusal.code === 'NO_AUTHORITY' && notice.direct
           ? buildDelegationRequired({
               oracleDid,
               ...(oracleEntityDid === undefined ? {} : { oracleEntityDid }),
