@@ -17,6 +17,7 @@ export const LIMITS = {
   // Joins and declines that wait for servers we do not trust; the homeserver may wait a minute for each.
   roomMovesAtOnce: 8,
   promptChars: 64_000,
+  overheardChars: 4_000,
   lateNoticePerRoomMs: 15 * 60_000,
   refusalNoticeRepeatMs: 60_000,
   authorityNoticeRepeatMs: 6 * 60 * 60_000,

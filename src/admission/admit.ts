@@ -245,13 +245,15 @@ export function createAdmit(options: AdmitOptions): Admit {
     const row = store.read.get(
       sql
         .selectFrom('runs')
-        .select((eb) => eb.fn.max('ended_at').as('at'))
-        .where('room_id', '=', room)
-        .where('matrix_user_id', '=', user)
+        .select('ended_at')
         .where('thread_root', '=', thread)
-        .where('status', '=', 'completed'),
+        .where('matrix_user_id', '=', user)
+        .where('room_id', '=', room)
+        .where('status', '=', 'completed')
+        .orderBy('run_id', 'desc')
+        .limit(1),
     );
-    return row?.at ?? null;
+    return row?.ended_at ?? null;
   }
   const recentTurns = (room: RoomId, user: UserId): TurnTimes[] =>
     options.botHopBudget === 0
@@ -288,7 +290,7 @@ export function createAdmit(options: AdmitOptions): Admit {
       eventId: message.eventId,
       role: 'human',
       speaker: unsignedPrincipalId(message.sender),
-      text: message.text,
+      text: message.text.slice(0, LIMITS.overheardChars).toWellFormed(),
       message: null,
       at: now(),
     });

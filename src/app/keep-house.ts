@@ -1,7 +1,7 @@
 /** Forgets what has served its time, so that the database does not grow with the years: event ids, spent tokens, sent events, stamps. */
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { Store } from '../store/store.ts';
+import type { Store, Tx } from '../store/store.ts';
 import type { Clock, Timer } from '../time.ts';
 import { pruneSpent } from '../ucan/replay.ts';
 
@@ -19,28 +19,42 @@ export function keepHouse({ store, inbox, clock, logger, retentionMs }: Housekee
   const { sql } = store;
   let timer: Timer;
   let stopped = false;
+  let auditedUntil = 0;
 
   async function sweep(): Promise<void> {
     const now = clock.now();
     const old = now - retentionMs;
     // Twice the time: an event is refused as too old before its id is forgotten (G2), whatever its server's clock says.
-    const ids = await inbox.prune(old - retentionMs);
-    const tokens = await pruneSpent(store, now);
-    const sent = await store.write((tx) => {
+    let count = await untilDone(() => inbox.prune(old - retentionMs));
+    count += await untilDone(() => pruneSpent(store, now));
+    await store.write((tx) => {
       tx.run(sql.deleteFrom('notice_stamps').where('at', '<', old));
       tx.run(sql.deleteFrom('rate_counts').where('at', '<', old));
       tx.run(sql.deleteFrom('control').where('done_at', '<', old));
-      return tx.run(
-        sql
-          .deleteFrom('outbox')
-          .where(
-            'seq',
-            'in',
-            sql.selectFrom('outbox').select('seq').where('state', '!=', 'ready').where('created_at', '<', old).limit(BATCH),
-          ),
-      );
     });
-    if (ids + tokens + sent > 0) logger.info({ count: ids + tokens + sent }, 'old rows were forgotten');
+    const sent = sql.selectFrom('outbox').select('seq').where('state', '!=', 'ready').where('created_at', '<', old).limit(BATCH);
+    count += await untilDone(() => store.write((tx) => tx.run(sql.deleteFrom('outbox').where('seq', 'in', sent))));
+    // What strangers said and asked in vain: anybody can write it, so it must not stay for ever (G14).
+    const overheard = sql.selectFrom('transcript').select('id').where('session_id', 'is', null).where('at', '<', old).limit(BATCH);
+    count += await untilDone(() => store.write((tx) => tx.run(sql.deleteFrom('transcript').where('id', 'in', overheard))));
+    await untilDone(() => store.write((tx) => forgetRefused(tx, old)));
+    if (count > 0) logger.info({ count }, 'old rows were forgotten');
+  }
+  /** Ids grow with time, so what was looked through once is not read again; rows of turns that were allowed stay. */
+  function forgetRefused(tx: Tx, old: number): number {
+    const rows = tx.all(sql.selectFrom('audit').select(['id', 'at']).where('id', '>', auditedUntil).orderBy('id').limit(BATCH));
+    const newer = rows.findIndex(({ at }) => at >= old);
+    const last = rows.at(newer < 0 ? -1 : newer - 1);
+    if (newer === 0 || last === undefined) return 0;
+    tx.run(sql.deleteFrom('audit').where('id', '>', auditedUntil).where('id', '<=', last.id).where('decision', '=', 'refused'));
+    auditedUntil = last.id;
+    return newer < 0 ? rows.length : newer;
+  }
+  /** In steps that let others write in between; one step a sweep would be slower than what a busy server sends. */
+  async function untilDone(step: () => Promise<number>): Promise<number> {
+    let count = 0;
+    for (let gone = BATCH; gone >= BATCH && !stopped; count += gone) gone = await step();
+    return count;
   }
   function schedule(): void {
     // A look that was under way when we stopped must not begin the next one.
