@@ -47,7 +47,8 @@ export const sessionRoutes =
       { schema: { summary: 'Start a conversation', body: newSession, response: { 201: sessionSchema, ...problems } } },
       async (request, reply) => {
         const caller = orRefuse(identify(request, undefined, deps));
-        if (caller.again === null) orRefuse(await pace(caller.did));
+        // Of the account: a person may have proven as many DIDs as he likes.
+        if (caller.again === null) orRefuse(await pace(caller.userId));
         orRefuse(await spendOnce(caller, deps));
         const { did, userId, tokenId } = caller;
         // Looked up again: another first request may have opened the direct room meanwhile, and one is enough.

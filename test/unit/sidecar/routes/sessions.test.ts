@@ -74,6 +74,13 @@ test('more than ten sessions a minute are refused', async () => {
   expect(codes).toEqual([...Array(10).fill(201), 429, 429]);
 });
 
+test('a second DID of the same account opens no more sessions a minute (G14)', async () => {
+  await world.store.write((tx) => world.links.prove(tx, { did: mallory.did, userId: ALICE, directRoom: DM }, world.clock.now() + 1));
+  for (let i = 0; i < 10; i++) expect((await world.inject(open())).statusCode).toBe(201);
+
+  expect((await world.inject(open({ key: mallory, sender: ALICE }))).statusCode).toBe(429);
+});
+
 test('the list holds own sessions only, newest first, a page at a time (G13)', async () => {
   for (let i = 0; i < 3; i++) {
     await world.clock.advanceAsync(10);
