@@ -3,7 +3,7 @@
  * a write of a run that lost its fence changes nothing and ends that execution (G18).
  * Cost per turn: one insert and two updates.
  */
-import type { Selectable } from 'kysely';
+import { sql as raw, type Selectable, type SqlBool } from 'kysely';
 import type { Refusal } from '../errors.ts';
 import type { EventId, OwnerId, RoomId, RunId, SessionId } from '../ids.ts';
 import type { RunsTable } from '../store/schema.ts';
@@ -71,6 +71,8 @@ export interface Runs {
 }
 
 const UNFINISHED = ['queued', 'running'] as const;
+/** Word for word the condition of the partial indexes: with anything else every wake would read all runs there ever were (G16). */
+const isUnfinished = (table: 'r' | 'p') => raw<SqlBool>`${raw.ref(`${table}.status`)} in ('queued', 'running', 'waiting')`;
 
 export function createRuns({ store, fence }: { store: Store; fence: number }): Runs {
   const { sql } = store;
@@ -205,6 +207,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
         sql
           .selectFrom('runs as r')
           .select(['r.run_id', 'r.session_id', 'r.status', 'r.attempt', 'r.deadline_at'])
+          .where(isUnfinished('r'))
           .where('r.status', 'in', UNFINISHED)
           // A run that a newer process took is not ours to look at: `start` would refuse it again and again.
           .where('r.fence', '<=', fence)
@@ -215,6 +218,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
                   .selectFrom('runs as p')
                   .select('p.run_id')
                   .whereRef('p.session_id', '=', 'r.session_id')
+                  .where(isUnfinished('p'))
                   .where('p.status', 'in', UNFINISHED)
                   .whereRef('p.run_id', '<', 'r.run_id'),
               ),

@@ -25,6 +25,7 @@ CREATE TABLE sessions (
   created_at INTEGER NOT NULL, last_at INTEGER NOT NULL, retired_at INTEGER) STRICT;
 CREATE UNIQUE INDEX sessions_rolling ON sessions (room_id, owner) WHERE kind = 'rolling' AND retired_at IS NULL;
 CREATE INDEX sessions_by_owner ON sessions (owner, last_at);
+CREATE INDEX sessions_by_thread ON sessions (thread_root) WHERE thread_root IS NOT NULL;
 CREATE TABLE runs (
   run_id TEXT PRIMARY KEY, session_id TEXT NOT NULL REFERENCES sessions, room_id TEXT NOT NULL, thread_root TEXT, owner TEXT NOT NULL,
   principal_id TEXT NOT NULL, matrix_user_id TEXT NOT NULL, tier TEXT NOT NULL, client TEXT NOT NULL, request_id TEXT NOT NULL,
@@ -33,7 +34,9 @@ CREATE TABLE runs (
   model_asked TEXT, model_answered TEXT, usage TEXT, error TEXT,
   lease_until INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0) STRICT;
 CREATE INDEX runs_unfinished ON runs (created_at) WHERE status IN ('queued', 'running', 'waiting');
+CREATE INDEX runs_unfinished_by_session ON runs (session_id, run_id) WHERE status IN ('queued', 'running', 'waiting');
 CREATE INDEX runs_by_session ON runs (session_id, run_id);
+CREATE INDEX runs_by_thread ON runs (room_id, thread_root, matrix_user_id, run_id) WHERE thread_root IS NOT NULL;
 CREATE INDEX runs_by_speaker ON runs (room_id, matrix_user_id, run_id);
 CREATE TABLE pending_inputs (
   id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL REFERENCES runs, session_id TEXT NOT NULL, prompt_id TEXT NOT NULL UNIQUE,
@@ -51,6 +54,8 @@ CREATE TABLE outbox (
   edits_txn TEXT, state TEXT NOT NULL DEFAULT 'ready', event_id TEXT, attempts INTEGER NOT NULL DEFAULT 0,
   not_before INTEGER NOT NULL DEFAULT 0, deadline_at INTEGER NOT NULL, created_at INTEGER NOT NULL, sent_at INTEGER, error TEXT) STRICT;
 CREATE INDEX outbox_ready ON outbox (lane, seq) WHERE state = 'ready';
+CREATE INDEX outbox_heads ON outbox (seq) WHERE state = 'ready';
+CREATE INDEX outbox_due ON outbox (not_before) WHERE state = 'ready';
 CREATE INDEX outbox_parked ON outbox (seq) WHERE state = 'parked';
 CREATE INDEX outbox_edits ON outbox (edits_txn) WHERE edits_txn IS NOT NULL;
 CREATE INDEX outbox_by_run ON outbox (run_id, seq) WHERE run_id IS NOT NULL;
