@@ -297,7 +297,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     clock,
     logger,
     newRequestId: newId,
-    options: { corsOrigins: config.corsOrigin },
+    options: { corsOrigins: config.corsOrigin, trustedProxies: config.trustedProxies },
   });
   const sidecarUrl = await sidecar.listen({ host: config.host, port: config.port });
   logger.info({ port: Number(new URL(sidecarUrl).port) }, 'listening for portals');

@@ -2,6 +2,7 @@
  * How the text of an environment variable becomes a value. Strict on purpose: `yes`, `08`, `1e3` or an empty value are somebody's mistake, and
  * a mistake that turns into a default is found weeks later. A message never quotes a value: nobody can tell whether a secret went astray into it.
  */
+import { isIP } from 'node:net';
 import { z } from 'zod';
 import { type DeviceId, type Did, parseDid } from '../ids.ts';
 import { Secret } from './secret.ts';
@@ -84,6 +85,15 @@ export const userGlobs = () =>
       ),
   );
 const serverPart = (glob: string): string => glob.slice(glob.indexOf(':') + 1);
+
+/** IP addresses, or ranges such as 10.0.0.0/8. */
+export const addressRanges = () => list(z.string().refine(isAddressRange, 'has an entry that is neither an IP address nor a range'), 100);
+function isAddressRange(value: string): boolean {
+  const [address = '', bits, ...more] = value.split('/');
+  const family = isIP(address);
+  if (family === 0 || more.length > 0) return false;
+  return bits === undefined || (/^[1-9]\d{0,2}$/u.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
+}
 
 /** Origins as browsers send them; `*` is every origin. */
 export const origins = () =>

@@ -248,6 +248,13 @@ export const configSchema = z.object({
     expects: 'origins such as https://portal.example.org, or *',
     default: '',
   }),
+  TRUSTED_PROXIES: defaulted(kind.addressRanges(), {
+    group: 'Listeners',
+    description:
+      'Addresses of reverse proxies in front of the sidecar, comma-separated. Limits per address count what these say in `X-Forwarded-For`, which the proxy must set; without it everybody behind the proxy is one address.',
+    expects: 'IP addresses or ranges such as 127.0.0.1,10.0.0.0/8',
+    default: '127.0.0.0/8,::1',
+  }),
   MAX_CONCURRENT_RUNS: defaulted(kind.integer(1, 1_000), {
     group: 'Behaviour',
     description: 'Answers that are made at the same time; further ones wait in order.',

@@ -76,8 +76,8 @@ export interface SidecarDeps {
 export interface SidecarOptions {
   /** `*`, or origins; only named origins may send credentials. */
   readonly corsOrigins: readonly string[];
-  /** Believe `X-Forwarded-For`: only behind a proxy that sets it, because the limits below are per address. */
-  readonly trustProxy?: boolean;
+  /** Whose `X-Forwarded-For` is believed: addresses and ranges. Everybody else's would name another address for each request. */
+  readonly trustedProxies?: readonly string[];
   readonly requestsPerMinute?: number;
   /** Requests refused with 401 or 403, after which an address is not even verified for the rest of the minute. */
   readonly refusedPerMinute?: number;

@@ -37,7 +37,7 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
     forceCloseConnections: 'idle',
     exposeHeadRoutes: false,
     routerOptions: { maxParamLength: MAX_PARAM_CHARS },
-    trustProxy: options.trustProxy ?? false,
+    trustProxy: [...(options.trustedProxies ?? [])],
     requestIdHeader: false,
     genReqId: (raw) => readRequestId(raw.headers['x-request-id']) ?? newRequestId(),
     clientErrorHandler: (error, socket) => answerUnreadable(error, socket, newRequestId()),

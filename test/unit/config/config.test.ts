@@ -227,3 +227,11 @@ test('every setting has a meaning, a type in words, and a default that is itself
     if (row.default !== undefined) expect(problems({ [row.name]: row.default, OPENAI_API_KEY: 'sk-x' }), row.name).toEqual([]);
   }
 });
+
+test('trusted proxies are addresses and ranges, this machine unless said otherwise', () => {
+  expect(good().trustedProxies).toEqual(['127.0.0.0/8', '::1']);
+  expect(good({ TRUSTED_PROXIES: '' }).trustedProxies).toEqual([]);
+  expect(good({ TRUSTED_PROXIES: '10.0.0.0/8, fd00::/8,192.0.2.1' }).trustedProxies).toEqual(['10.0.0.0/8', 'fd00::/8', '192.0.2.1']);
+  for (const value of ['true', '*', 'proxy.example.org', '10.0.0.0/33', '::1/129', '0.0.0.0/0', '10.0.0.1/8/8', '10.0.0.0/'])
+    expect(namesOf(problems({ TRUSTED_PROXIES: value })), value).toEqual(['TRUSTED_PROXIES']);
+});

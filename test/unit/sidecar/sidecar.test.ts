@@ -194,6 +194,23 @@ test('an address that is refused too often is not verified any more, with CORS s
   expect((await get('/health')).statusCode).toBe(200);
 });
 
+test('behind a proxy one caller who is refused too often locks nobody else out, and cannot rename himself (G14)', async () => {
+  await world.close();
+  world = createWorld({ options: { corsOrigins: ['*'], refusedPerMinute: 3, trustedProxies: ['127.0.0.0/8', '::1'] } });
+  await world.prepare();
+  const behind = (forwarded: string, remoteAddress = '127.0.0.1') => ({ remoteAddress, headers: { 'x-forwarded-for': forwarded } });
+  const guess = (more: ReturnType<typeof behind>) => world.inject({ method: 'GET', url: '/sessions', ...more });
+  for (let i = 0; i < 4; i++) await guess(behind(`198.51.100.${i}, 203.0.113.7`));
+
+  expect((await guess(behind('198.51.100.9, 203.0.113.7'))).statusCode).toBe(429);
+  const honest = readHistory(SESSION);
+  const headers = { ...honest.headers, 'x-forwarded-for': '203.0.113.8' };
+  expect((await world.inject({ ...honest, headers, remoteAddress: '127.0.0.1' })).statusCode).toBe(200);
+  // Who is no proxy of ours is himself, whatever he says.
+  for (let i = 0; i < 3; i++) await guess(behind(`203.0.113.${100 + i}`, '192.0.2.1'));
+  expect((await guess(behind('203.0.113.200', '192.0.2.1'))).statusCode).toBe(429);
+});
+
 test('an address that asks too often is refused before anything else, but health answers', async () => {
   await world.close();
   world = createWorld({ options: { corsOrigins: ['*'], requestsPerMinute: 2 } });
