@@ -4,7 +4,7 @@ import type { Projection } from '../../../src/runs/projection.ts';
 import { planNext } from '../../../src/runs/scheduler.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { buildCore, type Core, type CoreOptions } from '../../fakes/core.ts';
-import { ALICE, incoming, ORACLE, roomId } from '../../fakes/events.ts';
+import { ALICE, incoming, listed, ORACLE, roomId } from '../../fakes/events.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { breakDisk, fileStore, settle } from '../../fakes/memory-store.ts';
 import { answering, completed, held, type Script } from '../../fakes/scripted-runner.ts';
@@ -297,6 +297,17 @@ describe('stop', () => {
     expect(hold.order).toEqual(['a']);
   });
 
+  test('while it waits for the agent leaves no timer either', async () => {
+    const core = await setUp();
+    core.execute = null;
+    await core.take(incoming('a'));
+    expect(core.clock.pending()).toBe(1);
+
+    await core.scheduler.stop(10_000);
+
+    expect(core.clock.pending()).toBe(0);
+  });
+
   test('does not wait for a run that does not listen longer than it was told to', async () => {
     const core = await setUp();
     core.runner.script(() => new Promise(() => undefined));
@@ -344,6 +355,21 @@ test.each([
   ],
 ] as const)('planNext of %o at 1000 is %o', (run, expected) => {
   expect(planNext({ id: '' as RunId, sessionId: '' as SessionId, ...run }, 1_000)).toEqual(expected);
+});
+
+test('a message joins a waiting run of the very same principal, account, tier and hints only', async () => {
+  const core = await setUp();
+  core.execute = null;
+  await core.take(incoming('a'));
+  const [run] = core.runs.unfinished(1, new Set());
+  const joins = (change: object, hints = {}) =>
+    core.runs.waitingFor(core.store.read, '$a' as SessionId, { ...listed(), ...change }, hints) === run?.id;
+
+  expect(joins({})).toBe(true);
+  expect(joins({ tier: 'signed' })).toBe(false);
+  expect(joins({ matrixUserId: ORACLE })).toBe(false);
+  expect(joins({ id: 'did:key:z' })).toBe(false);
+  expect(joins({}, { timezone: 'Europe/Zurich' })).toBe(false);
 });
 
 test('the inbox knows an own answer of a run that is ours, and marks nothing for it', async () => {
