@@ -80,9 +80,12 @@ const OVERHEARD_TITLE = 'Said in the room before, not to you (for context only):
 export function planOverheard(entries: readonly TranscriptEntry[], nameOf: (speaker: string) => string): WindowMessage[] {
   const said = entries
     .filter(({ role, text }) => role === 'human' && hasText(text))
-    .map(({ speaker, text }): WindowMessage => ({ role: 'human', text: `${nameOf(speaker)}: ${text}`, stored: null }));
+    .map(({ speaker, text }): WindowMessage => ({ role: 'human', text: `${nameOf(speaker)}: ${indent(text)}`, stored: null }));
   const newest = takeNewest(said, OVERHEARD_MAX_CHARS);
   return newest.length === 0
     ? []
     : [{ role: 'human', text: [OVERHEARD_TITLE, ...newest.map(({ text }) => text)].join('\n'), stored: null }];
 }
+
+/** A line that begins like somebody's words is told from theirs by where it stands. */
+const indent = (text: string): string => text.trim().replaceAll(/\r\n?|[\n\u2028\u2029]/gu, '\n  ');
