@@ -3,7 +3,7 @@
  * the operating system takes it back however the process ends. Every start then gets a higher fence than any before, which is how writes
  * of an earlier self are told from ours (G18).
  */
-import { mkdirSync } from 'node:fs';
+import { chmodSync, mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { openStore, type Store } from '../store/store.ts';
@@ -18,6 +18,7 @@ export interface Data {
 
 export function openData(paths: DataPaths, now: number): Data {
   mkdirSync(paths.dir, { recursive: true, mode: 0o700 });
+  closeToOthers(paths.dir);
   const unlock = lockFolder(paths.dir);
   try {
     const store = openStore({ path: paths.database, now });
@@ -37,6 +38,15 @@ export function openData(paths: DataPaths, now: number): Data {
   } catch (error) {
     unlock();
     throw error;
+  }
+}
+
+/** A folder that was there before keeps its mode, and the database in it holds what people write (G12). Doctor names one that is not ours. */
+function closeToOthers(dir: string): void {
+  try {
+    if ((statSync(dir).mode & 0o077) !== 0) chmodSync(dir, 0o700);
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EPERM')) throw error;
   }
 }
 

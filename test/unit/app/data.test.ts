@@ -1,4 +1,4 @@
-import { statSync } from 'node:fs';
+import { chmodSync, mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { describe, expect, test } from 'vitest';
@@ -34,6 +34,16 @@ describe('openData', () => {
     });
 
     expect(fences).toEqual([1, 2, 3]);
+  });
+
+  test('a folder that was there before, open to others, is closed to them (G12)', () => {
+    const dir = join(tempFolder(), 'data');
+    mkdirSync(dir);
+    chmodSync(dir, 0o755);
+
+    openData(dataPaths(dir), FAKE_START_MS).close();
+
+    expect(statSync(dir).mode & 0o777).toBe(0o700);
   });
 
   test('the folder is for its owner only (G12)', () => {
