@@ -44,3 +44,18 @@ test('a clock that stands still or goes back gives no tokens', () => {
     }),
   );
 });
+
+test('whatever times the events claim, to and fro, they buy the burst and the seconds between the first and the last (G14)', () => {
+  fc.assert(
+    fc.property(fc.array(fc.integer({ min: 0, max: 20_000 }), { minLength: 1, maxLength: 200 }), (claimed) => {
+      let bucket: Bucket | undefined;
+      let allowed = 0;
+      for (const now of claimed) {
+        const taken = takeToken(bucket, now, { burst: 3, perSecond: 1 });
+        bucket = taken.bucket;
+        if (taken.allowed) allowed += 1;
+      }
+      return allowed <= 3 + (Math.max(...claimed) - (claimed[0] ?? 0)) / 1_000;
+    }),
+  );
+});
