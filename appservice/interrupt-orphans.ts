@@ -10,7 +10,7 @@ import { isJsonObject, type JsonObject } from '../src/json.ts';
 import type { Outbox } from '../src/outbox/outbox.ts';
 import type { Store, Tx } from '../src/store/store.ts';
 import type { Clock } from '../src/time.ts';
-import { buildAnswerEdit } from './content/build-answer.ts';
+import { buildAnswerEdit, LIVE_KEY } from './content/build-answer.ts';
 import { withMarker } from './content/mark-answer.ts';
 import { isTerminal, readRunField } from './content/run-field.ts';
 import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
@@ -76,12 +76,16 @@ export function planOrphans(
   for (const { sender, event, eventId, roomId } of events) {
     if (sender !== oracle || event['state_key'] !== undefined) continue;
     const field = readRunField(event['content']);
-    if (!field.ok || field.value === undefined || isTerminal(field.value) || isKnown(field.value.runId)) continue;
+    if (!field.ok || field.value === undefined || isTerminal(field.value) || !isLive(event['content']) || isKnown(field.value.runId))
+      continue;
     const target = targetOf(event) ?? eventId;
     targets.set(target, roomId);
   }
   return [...targets].map(([target, roomId]) => ({ roomId, target }));
 }
+
+/** Of an answer in several messages only the last one carries the end; the finished ones before it keep `running`, and are complete. */
+const isLive = (content: unknown): boolean => isJsonObject(content) && Object.hasOwn(content, LIVE_KEY);
 
 function targetOf(event: JsonObject): EventId | null {
   const content = isJsonObject(event['content']) ? event['content'] : {};
@@ -105,6 +109,6 @@ function readCurrentContent(event: JsonObject, oracle: UserId): JsonObject | nul
 export function buildInterruption(shown: JsonObject, target: EventId): JsonObject | null {
   const field = readRunField(shown);
   const body = shown['body'];
-  if (!field.ok || field.value === undefined || isTerminal(field.value) || typeof body !== 'string') return null;
+  if (!field.ok || field.value === undefined || isTerminal(field.value) || !isLive(shown) || typeof body !== 'string') return null;
   return buildAnswerEdit({ ...field.value, text: withMarker(body, 'interrupted'), live: false, status: 'interrupted', target });
 }

@@ -138,8 +138,14 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     const taken =
       since === null ? rooms.map((room) => ({ ...room, events: room.joined ? room.events.filter(isOwn) : room.events })) : rooms;
     const all = taken.flatMap(({ events }) => events);
-    await writeWithOrphans(all, (also) => store.take({ rooms: taken, nextBatch: news.nextBatch, askedAt, also }));
-    if (taken.some(({ gap }) => gap !== null)) refreshHeld();
+    // Held before the rows are there: whoever hears of them at the commit would else take the newer ones before the gap's (G3).
+    const gapped = taken.filter(({ gap }) => gap !== null);
+    for (const { roomId } of gapped) held.set(roomId, Math.min(held.get(roomId) ?? Number.POSITIVE_INFINITY, askedAt + LIMITS.gapWaitMs));
+    try {
+      await writeWithOrphans(all, (also) => store.take({ rooms: taken, nextBatch: news.nextBatch, askedAt, also }));
+    } finally {
+      if (gapped.length > 0) refreshHeld();
+    }
     return all.length;
   }
   async function writeWithOrphans(events: readonly IncomingEvent[], write: (also: (tx: Tx) => void) => Promise<void>): Promise<void> {
@@ -169,10 +175,13 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
   async function closeGaps(): Promise<number> {
     const gaps = store.gaps();
     const queue = gaps.values();
+    const failures: unknown[] = [];
+    // One room that cannot be read must neither keep the others from being read nor let two rounds read them at once.
     const work = async () => {
-      for (const gap of queue) await closeGap(gap);
+      for (const gap of queue) await closeGap(gap).catch((error: unknown) => void failures.push(error));
     };
     await Promise.all(Array.from({ length: Math.min(GAPS_AT_ONCE, gaps.length) }, work));
+    if (failures.length > 0) throw failures[0];
     return gaps.length;
   }
 

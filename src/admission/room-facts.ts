@@ -25,7 +25,7 @@ export interface RoomDirectory {
   forget(room: RoomId): void;
   /** Power level of a member by the room's own rules (creators of v12 rooms are infinite). */
   powerLevel(room: RoomId, user: UserId): Promise<number>;
-  /** Sender of an event, to know whether a reply is to the oracle; null when it cannot be read. */
+  /** Sender of an event, to know whether a reply is to the oracle; null when it may not be read. Throws when nobody can say. */
   senderOf(room: RoomId, event: EventId): Promise<UserId | null>;
 }
 

@@ -54,6 +54,7 @@ import type { Data } from './open-data.ts';
 import { createPortal } from './portal.ts';
 import { createGreeting, createNoticeWords } from './room-words.ts';
 import { StartRefused } from './start-refused.ts';
+import { HomeserverDown, tellOutage } from './tell-outage.ts';
 
 export interface WorkOptions {
   readonly config: Config;
@@ -215,7 +216,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     store,
     clock,
     logger,
-    handle: (row) => admit.handle(row),
+    handle: (row) => tellOutage(api, () => admit.handle(row)),
+    isOutage: (error) => error instanceof HomeserverDown,
     giveUp: (row) => admit.giveUp(row),
     heldUntil: (room) => reconciler.heldUntil(room),
     maxRooms: MAX_ROOMS_AT_ONCE,

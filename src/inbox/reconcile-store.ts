@@ -4,6 +4,7 @@
  * room, so that a person's messages are answered in the order they were written, unless the newer ones were answered meanwhile (G3).
  */
 import type { EventId, RoomId, UserId } from '../ids.ts';
+import { isJsonObject, type JsonObject } from '../json.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import type { Inbox, IncomingEvent } from './inbox.ts';
@@ -37,7 +38,7 @@ export interface ReconcileStore {
   gaps(): Gap[];
   /** One page of a gap with its cursor; `from` null closes it. */
   takePage(gap: Gap, page: { events: readonly IncomingEvent[]; from: string | null; also: (tx: Tx) => void }): Promise<void>;
-  /** Whether an invite that was seen at `seenAt` is known, waiting, or was accepted since. A room we were in before may invite again. */
+  /** Whether an invite that was seen at `seenAt` waits here, or was accepted since. A room we were in before may invite again. */
   knowsInvite(room: RoomId, seenAt: number): boolean;
 }
 
@@ -49,6 +50,9 @@ export interface ReconcileStoreOptions {
 }
 
 const POSITION = 'sync.next_batch';
+
+const isInviteOf = ({ state_key: target, content }: JsonObject, user: UserId): boolean =>
+  target === user && isJsonObject(content) && content['membership'] === 'invite';
 
 export function createReconcileStore({ store, inbox, clock, oracle }: ReconcileStoreOptions): ReconcileStore {
   const { sql } = store;
@@ -174,14 +178,17 @@ export function createReconcileStore({ store, inbox, clock, oracle }: ReconcileS
     },
     knowsInvite(room, seenAt) {
       const row = store.read.get(sql.selectFrom('rooms').select(['membership', 'joined_at']).where('room_id', '=', room));
-      if (row?.membership === 'invited' || (row?.membership === 'joined' && (row.joined_at ?? 0) >= seenAt)) return true;
+      if (row?.membership === 'joined' && (row.joined_at ?? 0) >= seenAt) return true;
+      // What the table calls invited may be an invite that was given up: only a row that will still be handled counts, and a new invite
+      // is never shown twice.
       const waiting = sql
         .selectFrom('inbox')
         .select('event')
         .where('room_id', '=', room)
         .where('type', '=', 'm.room.member')
+        .where('state', '=', 'ready')
         .where('sender', '!=', oracle);
-      return store.read.get(waiting.limit(1)) !== undefined;
+      return store.read.all(waiting).some(({ event }) => isInviteOf(JSON.parse(event) as JsonObject, oracle));
     },
   };
 }

@@ -80,6 +80,8 @@ const push = (event: ReturnType<FakeHomeserver['say']>) =>
   ]);
 const gaps = () => store.read.all(store.sql.selectFrom('gaps').selectAll());
 const outboxRows = () => store.read.all(store.sql.selectFrom('outbox').selectAll());
+/** The text still grows. */
+const LIVE: JsonObject = { 'org.matrix.msc4357.live': {} };
 const run = (status: string, prompts: readonly string[], more: JsonObject = {}): JsonObject => ({
   'ixo.oracle.run': { run_id: RUN, session_id: prompts[0] ?? '$s', prompts: [...prompts], part: 1, seq: 3, status },
   ...more,
@@ -319,20 +321,42 @@ describe('an invite that a push lost', () => {
     expect(rows()).toHaveLength(1);
   });
 
-  test('is not taken when the room’s row says that it is being handled', async () => {
-    await reconciler.run();
-    const room = homeserver.createRoom({ creator: ALICE, invite: [ORACLE] }) as RoomId;
-    await store.write((tx) =>
+  const remembered = (room: RoomId) =>
+    store.write((tx) =>
       tx.run(
         store.sql
           .insertInto('rooms')
           .values({ room_id: room, membership: 'invited', inviter: ALICE as UserId, is_direct: 1, invited_at: 1, joined_at: null }),
       ),
     );
+  test('is not taken while an earlier one of the room waits or is being handled', async () => {
+    await reconciler.run();
+    const room = homeserver.createRoom({ creator: ALICE, invite: [ORACLE] }) as RoomId;
+    const invite = homeserver.timeline(room).findLast(({ type }) => type === 'm.room.member');
+    if (invite !== undefined) await push(invite);
+    await remembered(room);
 
     await reconciler.run();
 
-    expect(rows()).toEqual([]);
+    expect(rows().map(({ source }) => source)).toEqual(['push']);
+  });
+
+  test('is taken although an earlier one was given up, or another member of the room waits in the inbox (G1)', async () => {
+    await reconciler.run();
+    const room = homeserver.createRoom({ creator: ALICE, invite: [ORACLE] }) as RoomId;
+    const invite = homeserver.timeline(room).findLast(({ type }) => type === 'm.room.member');
+    if (invite !== undefined) await push(invite);
+    await remembered(room);
+    await store.write((tx) => tx.run(store.sql.updateTable('inbox').set({ state: 'dead' })));
+    await push(homeserver.join(room, '@bob:oracle.local'));
+
+    await reconciler.run();
+
+    expect(rows().map(({ source, state, sender }) => [source, state, sender])).toEqual([
+      ['push', 'dead', ALICE],
+      ['sync', 'ready', ALICE],
+      ['push', 'ready', '@bob:oracle.local'],
+    ]);
   });
 
   test('into a room that threw us out while we were away is a new one', async () => {
@@ -361,7 +385,7 @@ describe('an answer whose run is not known here', () => {
   test('and that still grows is ended with a marker, once (G5)', async () => {
     const room = joinedRoom();
     const prompt = homeserver.say(room, ALICE, 'question');
-    const answer = homeserver.say(room, ORACLE, 'Half an ans', run('running', [prompt.event_id]));
+    const answer = homeserver.say(room, ORACLE, 'Half an ans', run('running', [prompt.event_id], LIVE));
 
     await reconciler.run();
     await store.write((tx) => tx.run(store.sql.deleteFrom('meta')));
@@ -378,7 +402,7 @@ describe('an answer whose run is not known here', () => {
   test('and whose last edit is final is left alone, also when an old version is met first', async () => {
     const room = joinedRoom();
     const prompt = homeserver.say(room, ALICE, 'question');
-    const answer = homeserver.say(room, ORACLE, 'Half', run('running', [prompt.event_id]));
+    const answer = homeserver.say(room, ORACLE, 'Half', run('running', [prompt.event_id], LIVE));
     clock.advance(5);
     const whole = { msgtype: 'm.text', body: 'Whole', ...run('completed', [prompt.event_id]) };
     homeserver.say(room, ORACLE, '* Whole', {
@@ -386,6 +410,19 @@ describe('an answer whose run is not known here', () => {
       'm.new_content': whole,
       'm.relates_to': { rel_type: 'm.replace', event_id: answer.event_id },
     });
+
+    await reconciler.run();
+
+    expect(outboxRows()).toEqual([]);
+  });
+
+  test('of which earlier messages are finished and the last one is done gets no marker in the earlier ones', async () => {
+    const room = joinedRoom();
+    const prompt = homeserver.say(room, ALICE, 'question');
+    // As the reply writes them: only the last message carries the end.
+    homeserver.say(room, ORACLE, 'The first part', run('running', [prompt.event_id]));
+    const last = run('completed', [prompt.event_id])['ixo.oracle.run'] as JsonObject;
+    homeserver.say(room, ORACLE, 'The last part', { 'ixo.oracle.run': { ...last, part: 2 } });
 
     await reconciler.run();
 
@@ -438,7 +475,7 @@ describe('an answer whose run is not known here', () => {
         }),
       );
     });
-    homeserver.say(room, ORACLE, 'Half', run('running', [prompt.event_id]));
+    homeserver.say(room, ORACLE, 'Half', run('running', [prompt.event_id], LIVE));
 
     await reconciler.run();
 
@@ -447,7 +484,7 @@ describe('an answer whose run is not known here', () => {
 
   test('of somebody who only claims to be an oracle is nobody’s business', async () => {
     const room = joinedRoom();
-    homeserver.say(room, ALICE, 'Half', run('running', ['$p']));
+    homeserver.say(room, ALICE, 'Half', run('running', ['$p'], LIVE));
 
     await reconciler.run();
 

@@ -20,6 +20,7 @@ import { openData } from '../../../src/app/open-data.ts';
 import { readConfig } from '../../../src/config.ts';
 import type { UserId } from '../../../src/ids.ts';
 import { createInbox, type Inbox } from '../../../src/inbox/inbox.ts';
+import { isJsonObject } from '../../../src/json.ts';
 import { createModels, type Models } from '../../../src/models/models.ts';
 import { createMetrics } from '../../../src/observe/metrics.ts';
 import { defineOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
@@ -118,6 +119,7 @@ export async function openWorld(options: WorldOptions = {}) {
   let killAfter: number | null = null;
   let alive: Incarnation | null = null;
   let killedAt: string | null = null;
+  let failing: ((path: string) => { status: number; body: unknown } | undefined) | null = null;
 
   /** Called when something cannot be taken back any more. Resolves never for a process that dies of it. */
   function step(process: Incarnation, name: string): Promise<void> | undefined {
@@ -153,6 +155,17 @@ export async function openWorld(options: WorldOptions = {}) {
     const wrap = (api: MatrixApi): MatrixApi => ({
       async request<T extends object>(...[method, path, request]: Parameters<MatrixApi['request']>): Promise<T> {
         if (process.dead) throw new MatrixError({ errcode: 'UNREACHABLE', status: 0, retryAfterMs: null, certain: true });
+        const failure = failing?.(path);
+        if (failure !== undefined) {
+          const body = isJsonObject(failure.body) ? failure.body : {};
+          const errcode = typeof body['errcode'] === 'string' ? body['errcode'] : 'NOT_JSON';
+          throw new MatrixError({
+            errcode,
+            status: failure.status,
+            retryAfterMs: null,
+            certain: failure.status < 500 && errcode !== 'NOT_JSON',
+          });
+        }
         const answer = await api.request<T>(method, path, request);
         if (method !== 'GET' && path.includes('/rooms/') && !/receipt|typing/u.test(path))
           await step(process, `homeserver: ${path.split('/').slice(6, 8).join(' ')}`);
@@ -266,10 +279,10 @@ export async function openWorld(options: WorldOptions = {}) {
       metrics: createMetrics(),
       appserviceUrl: 'http://127.0.0.1:1',
     });
-    process.ready = work.ready.then(
-      () => void (process.isReady = true),
-      () => undefined,
-    );
+    const becomeReady = (): void => {
+      process.isReady = true;
+    };
+    process.ready = work.ready.then(becomeReady, () => undefined);
     process.stop = () => work.stop();
     return process;
   }
@@ -341,6 +354,18 @@ export async function openWorld(options: WorldOptions = {}) {
     },
     get killedAt() {
       return killedAt;
+    },
+    /** Requests whose path fits are answered so; `undefined` lets one through. */
+    fail(path: RegExp, answer: () => { readonly status: number; readonly body: unknown } | undefined) {
+      failing = (asked) => (path.test(asked) ? answer() : undefined);
+    },
+    /** Lets time pass, quietly or not. */
+    async pass(ms: number) {
+      for (let passed = 0; passed < ms; passed += 1_000) {
+        collect();
+        void push();
+        await clock.advanceAsync(1_000);
+      }
     },
     /** Forgets pushes that nobody took, as Synapse does when it stops. */
     losePushes() {
