@@ -285,6 +285,18 @@ test('with OPENAI_API_KEY the demo talks to that model', async () => {
   expect(`${ended.stdout}${ended.stderr}${await readFile(join(data, 'oracle.log'), 'utf8')}`).not.toContain('a-key-of-mine');
 });
 
+test('a model that fails is one sentence and exit code 1', async () => {
+  const model = await startModelServer();
+  model.respond(() => ({ kind: 'error', status: 400, message: 'no' }));
+
+  const { code, stderr } = await run(['--say', 'hello', '--data', data], { OPENAI_BASE_URL: model.baseUrl });
+
+  await model.close();
+  expect(code).toBe(1);
+  expect(stderr).toMatch(/matrix-oracle: "hello" was not answered as it should \([A-Z_]+\): .*oracle\.log may say why\./u);
+  await expectNothingLeft();
+});
+
 function commandExists(name: string): boolean {
   try {
     execFileSync('which', [name], { stdio: 'ignore' });

@@ -10,7 +10,10 @@ export interface AnswerReport {
   readonly finalText: string;
   /** Null when no run answered but a notice did (a refusal). */
   readonly runId: string | null;
+  /** `completed` when all is well; `refused` when no run was opened. */
   readonly status: string;
+  /** Of docs/errors.md, when the answer is a notice. */
+  readonly code?: string;
   readonly tools: readonly string[];
   /** Messages and edits together. */
   readonly events: number;
@@ -28,13 +31,17 @@ export function buildAnswerReport(parts: readonly SeenMessage[], sentAt: number)
     .sort((a, b) => a.at - b.at)
     .map(({ at, text, part }) => ({ text, atMs: Math.round(at - sentAt), part }));
   const run = readRun(parts.at(-1));
+  const error = parts.at(-1)?.content['ixo.oracle.error'];
+  const { run_id: failedRun, code } = isJsonObject(error) ? error : {};
+  const runId = run['run_id'] ?? failedRun;
   const tools = Array.isArray(run['tools']) ? run['tools'].filter((tool) => typeof tool === 'string') : [];
   return {
     eventIds: parts.map(({ eventId }) => eventId),
     versions,
     finalText: parts.map(({ text }) => text).join('\n\n'),
-    runId: typeof run['run_id'] === 'string' ? run['run_id'] : null,
-    status: typeof run['status'] === 'string' ? run['status'] : 'refused',
+    runId: typeof runId === 'string' ? runId : null,
+    status: typeof run['status'] === 'string' ? run['status'] : failedRun === undefined ? 'refused' : 'failed',
+    ...(typeof code === 'string' ? { code } : {}),
     tools,
     events: versions.length,
   };

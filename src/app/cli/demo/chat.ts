@@ -6,7 +6,7 @@ import { createInterface, type Interface } from 'node:readline';
 import { createDisplay } from './display.ts';
 import type { InputLine } from './live-region.ts';
 import type { Person } from './person.ts';
-import { ANSWERED_WITHIN_MS } from './say.ts';
+import { waitForOutcome } from './wait-for-outcome.ts';
 
 export interface ChatOptions {
   readonly person: Person;
@@ -24,15 +24,15 @@ export async function chat({ person, signal, describe }: ChatOptions): Promise<v
   const input = terminal ? createInputLine(rl) : undefined;
   const display = createDisplay(person, input ?? { hide() {}, show() {} });
   let sending: Promise<unknown> = Promise.resolve();
-  const answers: Promise<unknown>[] = [];
 
   const say = async (text: string) => {
     try {
       const { eventId } = await person.say(text);
-      if (!terminal) answers.push(person.watch.waitForAnswerTo(eventId, ANSWERED_WITHIN_MS));
+      // Lines of a pipe are all there at once: each waits for the answer before it, as a person would.
+      if (!terminal) await waitForOutcome(person, eventId);
     } catch (error) {
       input?.hide();
-      process.stderr.write(`not sent: ${describe(error)}\n`);
+      process.stderr.write(`not answered: ${describe(error)}\n`);
       input?.show();
     }
   };
@@ -55,10 +55,7 @@ export async function chat({ person, signal, describe }: ChatOptions): Promise<v
     const how = await closed;
     if (terminal) stdout.write('\n');
     if (how === 'interrupted' || terminal) return;
-    await Promise.race([
-      sending.then(() => Promise.all(answers)),
-      new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true })),
-    ]);
+    await Promise.race([sending, new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))]);
   } finally {
     display.close();
     rl.close();

@@ -6,9 +6,7 @@ import { createDisplay, NO_INPUT } from './display.ts';
 import { orAborted } from './or-aborted.ts';
 import type { Person } from './person.ts';
 import { cleanForTerminal } from './region-rows.ts';
-
-/** Past the oracle's own limit of a run (RUN_DEADLINE_S). */
-export const ANSWERED_WITHIN_MS = 330_000;
+import { ENDS_WITHIN_S, waitForOutcome } from './wait-for-outcome.ts';
 
 export interface SayOptions {
   readonly person: Person;
@@ -29,9 +27,9 @@ export async function sayAll({ person, texts, silent, oracleLog, signal }: SayOp
       display?.settle();
       if (!silent) process.stdout.write(`you> ${cleanForTerminal(text)}\n`);
       const { eventId, at } = await person.say(text);
-      const parts = await orAborted(person.watch.waitForAnswerTo(eventId, ANSWERED_WITHIN_MS), signal).catch((cause: unknown) => {
+      const parts = await orAborted(waitForOutcome(person, eventId), signal).catch((cause: unknown) => {
         if (signal.aborted) throw cause;
-        throw new CliError(`no answer to "${shorten(text)}" within ${ANSWERED_WITHIN_MS / 1_000} s: ${oracleLog} may say why.`, { cause });
+        throw new CliError(`no answer to "${shorten(text)}" within ${ENDS_WITHIN_S} s: ${oracleLog} may say why.`, { cause });
       });
       reports.push({ text, eventId, answer: buildAnswerReport(parts, at) });
     }
@@ -45,7 +43,7 @@ export async function sayAll({ person, texts, silent, oracleLog, signal }: SayOp
 export function describeFailure(reports: readonly PromptReport[], oracleLog: string): string | undefined {
   const failed = reports.find(({ answer }) => answer.status !== 'completed');
   if (failed === undefined) return undefined;
-  return `"${shorten(failed.text)}" was not answered as it should (${failed.answer.status}): ${oracleLog} may say why.`;
+  return `"${shorten(failed.text)}" was not answered as it should (${failed.answer.code ?? failed.answer.status}): ${oracleLog} may say why.`;
 }
 
 const shorten = (text: string): string => cleanForTerminal(text.length > 40 ? `${text.slice(0, 39)}…` : text).replaceAll('\n', ' ');

@@ -37,7 +37,22 @@ test('versions of all parts stand in order of arrival with their time since the 
 });
 
 test('a refusal is no run', () => {
-  const parts = readMessages([event(1_100, '$n', { body: 'You have no credits left.', 'ixo.oracle.error': { status: 402 } })]);
+  const parts = readMessages([
+    event(1_100, '$n', { body: 'You have no credits left.', 'ixo.oracle.error': { status: 402, code: 'OUT_OF_CREDITS' } }),
+  ]);
 
-  expect(buildAnswerReport(parts, 1_000)).toMatchObject({ runId: null, status: 'refused', finalText: 'You have no credits left.' });
+  expect(buildAnswerReport(parts, 1_000)).toMatchObject({
+    runId: null,
+    status: 'refused',
+    code: 'OUT_OF_CREDITS',
+    finalText: 'You have no credits left.',
+  });
+});
+
+test('a run that failed without text is told by its notice', () => {
+  const error = { status: 502, code: 'MODEL_ERROR', run_id: '01M8P51YC7QA7B2DA33VGPP0H9' };
+
+  const report = buildAnswerReport(readMessages([event(1_100, '$n', { body: 'The model failed.', 'ixo.oracle.error': error })]), 1_000);
+
+  expect(report).toMatchObject({ runId: '01M8P51YC7QA7B2DA33VGPP0H9', status: 'failed', code: 'MODEL_ERROR' });
 });
