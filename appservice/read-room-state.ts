@@ -108,6 +108,9 @@ export function decideNeededLevel({ levels }: RoomPower, { type, isState }: { ty
   return readLevel(levels?.['state_default']) ?? (levels === null ? 0 : 50);
 }
 
+/** What taking back an event of somebody else needs. */
+export const decideRedactLevel = ({ levels }: RoomPower): number => readLevel(levels?.['redact']) ?? 50;
+
 /** Old rooms have levels written as text (room version 9 and before). */
 function readLevel(value: JsonValue | undefined): number | null {
   if (typeof value === 'number') return Number.isFinite(value) ? value : null;

@@ -17,6 +17,7 @@ import { isMatrixError, type MatrixApi, MatrixError, matrixPath } from './matrix
 import {
   decideNeededLevel,
   decidePowerLevel,
+  decideRedactLevel,
   isFederated,
   type RoomSnapshot,
   readRoomSnapshot,
@@ -200,6 +201,10 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
     },
     async powerLevel(room, user) {
       return decidePowerLevel((await snapshotOf(room)).power, user);
+    },
+    async mayRedact(room, user) {
+      const { power, members } = await snapshotOf(room);
+      return members.get(user)?.membership === 'join' && decidePowerLevel(power, user) >= decideRedactLevel(power);
     },
     async maySend(room, user, event) {
       const { power, members } = await snapshotOf(room);

@@ -393,17 +393,18 @@ export function createAdmit(options: AdmitOptions): Admit {
     note(row, 'amended', 'edit');
   }
 
-  /** The author takes a prompt back: it leaves a run that has not started, stops one that has, and its text is blanked. */
+  /** The author or a moderator takes a prompt back (G9): it leaves a run that has not started, stops one that has, and its text is blanked. */
   async function redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
     const prompt = store.read.get(
       sql
         .selectFrom('pending_inputs as p')
         .innerJoin('runs as r', 'r.run_id', 'p.run_id')
         .select(['r.run_id', 'r.session_id', 'r.matrix_user_id'])
-        .where('p.prompt_id', '=', target),
+        .where('p.prompt_id', '=', target)
+        .where('r.room_id', '=', row.roomId),
     );
     if (prompt === undefined) return forget(row, item, target);
-    if (prompt.matrix_user_id !== item.sender) return ignore(row, 'redaction');
+    if (prompt.matrix_user_id !== item.sender && !(await rooms.mayRedact(row.roomId, item.sender))) return ignore(row, 'redaction');
     await finish(row, (tx) => {
       if (runs.waitingPrompt(tx, target) !== null) runs.withdrawPrompt(tx, target, prompt.run_id, now());
       else tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('prompt_id', '=', target));
@@ -415,15 +416,19 @@ export function createAdmit(options: AdmitOptions): Admit {
 
   /** What was only overheard is kept as context, and must go as well. */
   async function forget(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
+    const said = sql.selectFrom('transcript').select('speaker').where('event_id', '=', target).where('room_id', '=', row.roomId);
+    const speaker = store.read.get(said)?.speaker;
+    const mayTake =
+      speaker !== undefined && (speaker === unsignedPrincipalId(item.sender) || (await rooms.mayRedact(row.roomId, item.sender)));
     note(row, 'ignored', 'redaction');
     await finish(row, (tx) => {
+      if (!mayTake) return;
       tx.run(
         sql
           .updateTable('transcript')
           .set({ text: '', message: null, redacted: 1 })
           .where('event_id', '=', target)
-          .where('room_id', '=', row.roomId)
-          .where('speaker', '=', unsignedPrincipalId(item.sender)),
+          .where('room_id', '=', row.roomId),
       );
     });
   }

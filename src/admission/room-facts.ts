@@ -25,6 +25,8 @@ export interface RoomDirectory {
   forget(room: RoomId): void;
   /** Power level of a member by the room's own rules (creators of v12 rooms are infinite). */
   powerLevel(room: RoomId, user: UserId): Promise<number>;
+  /** Whether this user may take back what others wrote (G9). Throws when nobody can say. */
+  mayRedact(room: RoomId, user: UserId): Promise<boolean>;
   /** Sender of an event, to know whether a reply is to the oracle; null when it may not be read. Throws when nobody can say. */
   senderOf(room: RoomId, event: EventId): Promise<UserId | null>;
 }

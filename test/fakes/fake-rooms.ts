@@ -77,6 +77,10 @@ export function fakeRooms(): FakeRooms {
     },
     forget: (id) => void cached.delete(id),
     powerLevel: async (id, user) => known.get(id)?.levels.get(user) ?? 0,
+    async mayRedact(id, user) {
+      if (fake.down) throw new Unavailable('the homeserver is down');
+      return (known.get(id)?.levels.get(user) ?? 0) >= 50;
+    },
     senderOf: async (id, event) => (fake.down ? null : (known.get(id)?.senders.get(event) ?? null)),
     async join(id) {
       act(`join ${id}`);

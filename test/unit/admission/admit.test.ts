@@ -473,6 +473,23 @@ describe('redactions', () => {
     expect(core.runner.jobs).toEqual([]);
   });
 
+  test('a moderator of the room takes a prompt and what was overheard back, one of another room does not (G9)', async () => {
+    const core = await inGroup();
+    core.rooms.room(OTHER_ROOM, { levels: new Map([[STRANGER, 100]]) });
+    core.rooms.room(ROOM, { levels: new Map([[BOB, 50]]) });
+    await core.take(incoming('noise', { text: 'something bad' }), incoming('a', { text: 'Oracle: something worse' }));
+
+    expect(await core.take(redaction('r1', 'a', { sender: STRANGER, roomId: OTHER_ROOM }))).toEqual(['ignored:redaction']);
+    expect([prompts(core), core.transcript.overheard(ROOM, 10).length]).toEqual([['Oracle: something worse'], 1]);
+
+    expect(await core.take(redaction('r2', 'a', { sender: BOB }), redaction('r3', 'noise', { sender: BOB }))).toEqual([
+      'redacted:redaction',
+      'ignored:redaction',
+    ]);
+    expect([prompts(core), statuses(core), core.transcript.overheard(ROOM, 10)]).toEqual([[], ['cancelled'], []]);
+    expect(core.store.read.all(core.store.sql.selectFrom('transcript').select('text').where('text', '!=', ''))).toEqual([]);
+  });
+
   test('somebody else cannot take a prompt back', async () => {
     const core = await inDirectRoom();
     await core.take(incoming('a'));

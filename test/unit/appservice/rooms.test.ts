@@ -164,6 +164,24 @@ test('the own level of a user decides what may be sent for them (no confused dep
   expect(await rooms.maySend(room, '@stranger:oracle.local' as UserId, { type: 'm.room.message', isState: false })).toBe(false);
 });
 
+test('a member with the room’s redact level may take back what others wrote, who is no longer in may not (G9)', async () => {
+  const room = openRoom();
+  homeserver.invite(room, ALICE, '@bob:oracle.local');
+  homeserver.join(room, '@bob:oracle.local');
+  homeserver.setState(room, ALICE, 'm.room.power_levels', {
+    redact: 30,
+    users: { [ALICE]: 100, '@bob:oracle.local': 30, '@gone:oracle.local': 100 },
+  });
+  rooms.forget(room);
+
+  expect(await rooms.mayRedact(room, '@bob:oracle.local' as UserId)).toBe(true);
+  expect(await rooms.mayRedact(room, '@gone:oracle.local' as UserId)).toBe(false);
+  homeserver.setState(room, ALICE, 'm.room.power_levels', { users: { [ALICE]: 100, '@bob:oracle.local': 49 } });
+  rooms.forget(room);
+  expect(await rooms.mayRedact(room, '@bob:oracle.local' as UserId)).toBe(false);
+  expect(await rooms.mayRedact(room, ALICE)).toBe(true);
+});
+
 test('who sent an event is asked once; an unknown event has no sender', async () => {
   const room = openRoom();
   const { event_id: id } = homeserver.say(room, ALICE, 'x');
