@@ -417,7 +417,9 @@ export function createAdmit(options: AdmitOptions): Admit {
   /** What was only overheard is kept as context, and must go as well. */
   async function forget(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
     const said = sql.selectFrom('transcript').select('speaker').where('event_id', '=', target).where('room_id', '=', row.roomId);
-    const speaker = store.read.get(said)?.speaker;
+    const buried = sql.selectFrom('inbox').select('sender').where('event_id', '=', target).where('room_id', '=', row.roomId);
+    const dead = store.read.get(buried.where('state', '=', 'dead'))?.sender;
+    const speaker = store.read.get(said)?.speaker ?? (dead === undefined ? undefined : unsignedPrincipalId(dead as UserId));
     const mayTake =
       speaker !== undefined && (speaker === unsignedPrincipalId(item.sender) || (await rooms.mayRedact(row.roomId, item.sender)));
     note(row, 'ignored', 'redaction');
@@ -430,6 +432,8 @@ export function createAdmit(options: AdmitOptions): Admit {
           .where('event_id', '=', target)
           .where('room_id', '=', row.roomId),
       );
+      // An operator who requeues what was given up must not have it answered.
+      tx.run(sql.deleteFrom('inbox').where('event_id', '=', target).where('room_id', '=', row.roomId).where('state', '=', 'dead'));
     });
   }
 

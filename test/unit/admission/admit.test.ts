@@ -522,6 +522,18 @@ test('an event that is given up is buried and its writer is told, if it was for 
   expect(core.inbox.depth()).toMatchObject({ rows: 0, dead: 2 });
 });
 
+test('what was given up and taken back is not kept for a requeue', async () => {
+  const core = await inDirectRoom();
+  await core.inbox.receive([incoming('a', { text: 'my secret' })]);
+  await core.admit.giveUp(core.claim());
+
+  await core.take(redaction('r1', 'a', { sender: BOB }));
+  expect(core.inbox.depth().dead).toBe(1);
+  await core.take(redaction('r2', 'a'));
+
+  expect([core.inbox.depth().dead, core.count('inbox')]).toEqual([0, 0]);
+});
+
 test('nothing secret reaches the logs: no text, no token (G12)', async () => {
   const core = await inDirectRoom();
   const content = signed(core, { msgtype: 'm.text', body: 'my secret' });
