@@ -226,6 +226,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   const house = keepHouse({ store, inbox, clock, logger, retentionMs: config.retentionDays * DAY_MS });
   const control = obeyControl({ store, inbox, clock, logger, nudge: (room) => dispatcher.nudge(room) });
 
+  let stopping = false;
   async function start(): Promise<void> {
     forgetTracing();
     const loading = import('./load-agent.ts');
@@ -245,6 +246,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     // Before anything is admitted: what the room shows as answered must not be answered again (a lost database), and what was missed while
     // we were away comes before what is said now. A homeserver that cannot tell in time delays nobody: the rest is found later.
     await Promise.race([reconciler.start(), sleep(clock, RECONCILE_FIRST_MS)]);
+    // A stop may have come while we waited: nothing is taken up any more.
+    if (stopping) return;
     dispatcher.start();
     await reportPing(ping, logger);
     const { loadAgent } = await loading;
@@ -315,6 +318,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       reconciler.nudge();
     },
     async stop() {
+      stopping = true;
       await reconciler.stop();
       await dispatcher.stop();
       await scheduler.stop(DRAIN_MS);

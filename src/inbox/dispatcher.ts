@@ -30,7 +30,7 @@ export interface Dispatcher {
   start(): void;
   /** Looks at a room again (a gap closed, a requeue). */
   nudge(room: RoomId): void;
-  /** Stops claiming and resolves when the rows in hand are done. */
+  /** Stops claiming and resolves when the rows in hand are done, or go back because they take too long. */
   stop(): Promise<void>;
 }
 
@@ -40,6 +40,10 @@ const ROOMS_PER_SCAN = 1_000;
 /** `Unavailable` may be one room's lasting trouble (we were thrown out): past this age of the row it counts. */
 const UNAVAILABLE_WAIT_MS = 60 * 60_000;
 const OUTAGE_RETRY_CAP_MS = 30_000;
+/** A row that was in hand so often when the process died may be why: such rows are handled one by one, so that no other is given up with it. */
+const SUSPECT_AFTER = 2;
+/** A homeserver that hangs must not keep the process from ending. */
+const STOP_WITHIN_MS = 5_000;
 
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { inbox, store, clock, logger, handle, giveUp, heldUntil, maxRooms } = options;
@@ -48,6 +52,9 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const timers = new Map<RoomId, Timer>();
   /** Claims that ended with a full disk, by row: they were counted and must not be. A row leaves with its last attempt. */
   const forgiven = new Map<number, number>();
+  /** Rows in hand. */
+  const inHand = new Map<RoomId, InboxRow>();
+  let suspects: Promise<unknown> = Promise.resolve();
   let probing: Promise<boolean> | null = null;
   let running = false;
 
@@ -80,7 +87,35 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       const claim = inbox.claim(room);
       if (claim.kind === 'empty') return;
       if (claim.kind === 'later') return wakeAt(room, claim.at);
-      if (!(await process(claim.row))) return;
+      const { row, count } = claim;
+      const isSuspect = count !== null && row.attempt > SUSPECT_AFTER;
+      if (!(await (isSuspect ? alone(() => take(row, count)) : take(row, count)))) return;
+    }
+  }
+
+  function alone(work: () => Promise<boolean>): Promise<boolean> {
+    const turn = suspects.then(work);
+    suspects = turn.catch(() => undefined);
+    return turn;
+  }
+
+  /** @returns false when the room must pause. */
+  async function take(row: InboxRow, count: (() => Promise<void>) | null): Promise<boolean> {
+    if (!running) return false;
+    if (count !== null) {
+      try {
+        await count();
+      } catch (error) {
+        if (!(error instanceof StorageError)) throw error;
+        wakeAt(row.roomId, clock.now() + RETRY.baseMs);
+        return false;
+      }
+    }
+    inHand.set(row.roomId, row);
+    try {
+      return await process(row);
+    } finally {
+      inHand.delete(row.roomId);
     }
   }
 
@@ -178,7 +213,16 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       running = false;
       for (const timer of timers.values()) timer.cancel();
       timers.clear();
-      await Promise.all(active.values());
+      let timer: Timer | undefined;
+      const timeUp = new Promise<void>((resolve) => {
+        timer = clock.after(STOP_WITHIN_MS, resolve);
+      });
+      await Promise.race([Promise.all(active.values()), timeUp]);
+      timer?.cancel();
+      // It was not their fault: the next start takes them without counting this claim.
+      await Promise.all(
+        [...inHand.values()].map((row) => inbox.retry(row, clock.now(), 'STOPPED', row.attempt - 1).catch(() => undefined)),
+      );
       if (store.writable()) logger.info({ count: waiting.size }, 'the dispatcher stopped');
     },
   };

@@ -53,8 +53,13 @@ export interface Inbox {
   onArrival(listener: (rooms: ReadonlySet<RoomId>) => void): void;
   /** Rooms that have rows, in no order; for the start and after an outage. */
   waitingRooms(limit: number, after?: RoomId): RoomId[];
-  /** Claims the room's first row if it is due. The lease is written behind the caller: whatever the row causes commits after it. */
-  claim(room: RoomId): { kind: 'row'; row: InboxRow } | { kind: 'later'; at: number } | { kind: 'empty' };
+  /**
+   * Claims the room's first row if it is due. The lease is written behind the caller: whatever the row causes commits after it. A row that an
+   * earlier process left may be what ended it: then `count` writes the claim, and must be waited for before the row is touched.
+   */
+  claim(
+    room: RoomId,
+  ): { kind: 'row'; row: InboxRow; count: (() => Promise<void>) | null } | { kind: 'later'; at: number } | { kind: 'empty' };
   /** In the transaction that carries the row's effect: never answered-but-pending, never done-but-unsent. */
   finish(tx: Tx, row: InboxRow): void;
   /** `attempts` below the row's own says that this claim does not count: it was not the row's fault. */
@@ -84,6 +89,7 @@ export interface InboxOptions {
 export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbox {
   const { sql } = store;
   const listeners: ((rooms: ReadonlySet<RoomId>) => void)[] = [];
+  const lastLeft = store.read.get(sql.selectFrom('inbox').select((eb) => eb.fn.max('id').as('max')))?.max ?? 0;
   let nextOrd = (store.read.get(sql.selectFrom('inbox').select((eb) => eb.fn.max('ord').as('max')))?.max ?? 0) + 1;
 
   function isKnown(tx: Tx, eventId: EventId): boolean {
@@ -193,18 +199,21 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
       if (row.not_before > now) return { kind: 'later', at: row.not_before };
       // A lease of this very process is not looked at: one loop per room claims one row at a time. Another process's is, until it ends.
       if (row.fence > fence && row.lease_until > now) return { kind: 'later', at: row.lease_until };
-      const claimed = store.write((tx) => {
-        tx.run(
-          sql
-            .updateTable('inbox')
-            .set({ attempts: row.attempts + 1, lease_until: now + LEASE_MS, fence })
-            .where('id', '=', row.id),
-        );
-      });
+      const count = (): Promise<void> =>
+        store.write((tx) => {
+          tx.run(
+            sql
+              .updateTable('inbox')
+              .set({ attempts: row.attempts + 1, lease_until: clock.now() + LEASE_MS, fence })
+              .where('id', '=', row.id),
+          );
+        });
+      const wasLeft = row.id <= lastLeft;
       // If the disk is full, what the row causes fails on its own write and is retried; the claim itself has no other reader.
-      claimed.catch(() => undefined);
+      if (!wasLeft) count().catch(() => undefined);
       return {
         kind: 'row',
+        count: wasLeft ? count : null,
         row: {
           id: row.id,
           eventId: row.event_id,
@@ -258,7 +267,8 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
       tx.run(
         sql
           .updateTable('inbox')
-          .set({ state: 'ready', attempts: 0, not_before: 0, error: null })
+          // As if it came now: whoever asks for it again does not want to read that it is too late.
+          .set({ state: 'ready', attempts: 0, not_before: 0, error: null, received_at: clock.now(), age_ms: 0 })
           .where('id', '=', id)
           .where('state', '=', 'dead'),
       ) > 0,
