@@ -29,7 +29,14 @@ export type OwnerId = PrincipalId | RoomId;
 const MAX_ID_BYTES = 255;
 
 function hasIdShape(text: string, sigil: string): boolean {
-  return text.length > 1 && text.startsWith(sigil) && Buffer.byteLength(text) <= MAX_ID_BYTES && !/[\s\u0000-\u001f\u007f]/u.test(text);
+  // Half a surrogate pair has no UTF-8 form: the database would store another id, and a URL cannot be made of it.
+  return (
+    text.length > 1 &&
+    text.startsWith(sigil) &&
+    text.isWellFormed() &&
+    Buffer.byteLength(text) <= MAX_ID_BYTES &&
+    !/[\s\u0000-\u001f\u007f]/u.test(text)
+  );
 }
 
 export const parseEventId = (text: unknown): Result<EventId, 'BAD_EVENT_ID'> =>
