@@ -51,6 +51,7 @@ export function forgetChanged(events: readonly IncomingEvent[], rooms: Pick<Room
   }
 }
 
+const NOBODY: ReadonlySet<UserId> = new Set();
 const MAX_ROOMS = 2_000;
 const MAX_SENDERS = 5_000;
 /** In a room this large members come and go all the time: they are read again only after a while, and it is a group meanwhile. */
@@ -176,6 +177,7 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       encryption: snapshot.encrypted || encrypted.has(room) ? 'encrypted' : 'none',
       federated: isFederated(snapshot.members, oracle),
       joined: snapshot.members.get(oracle)?.membership === 'join',
+      people: snapshot.members,
       displayName: snapshot.name ?? (isDirect ? otherName(snapshot, oracle) : null),
       admissionCursor: row?.invited_at ?? null,
     };
@@ -193,7 +195,16 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
         if (!isMatrixError(error)) throw error;
         logger.warn({ room_id: room, code: error.errcode, status: error.status }, 'a room could not be looked up; it counts as a group');
         const encryption = encrypted.has(room) ? 'encrypted' : 'unknown';
-        return { roomId: room, kind: 'group', encryption, federated: true, joined: false, displayName: null, admissionCursor: null };
+        return {
+          roomId: room,
+          kind: 'group',
+          encryption,
+          federated: true,
+          joined: false,
+          people: NOBODY,
+          displayName: null,
+          admissionCursor: null,
+        };
       }
     },
     forget(room) {

@@ -13,6 +13,8 @@ export interface RoomFacts {
   readonly federated: boolean;
   /** The oracle is joined. */
   readonly joined: boolean;
+  /** Joined or invited, the oracle among them; empty when nobody can say. */
+  readonly people: { has(user: UserId): boolean };
   readonly displayName: string | null;
   /** origin_server_ts of the invite; null when unknown. */
   readonly admissionCursor: number | null;

@@ -60,6 +60,7 @@ export function fakeRooms(): FakeRooms {
           encryption: 'unknown',
           federated: true,
           joined: false,
+          people: new Set<UserId>(),
           displayName: null,
           admissionCursor: null,
         };
@@ -69,6 +70,7 @@ export function fakeRooms(): FakeRooms {
         encryption: room.encryption,
         federated: false,
         joined: room.membership === 'join',
+        people: { has: () => true },
         displayName: 'A room',
         admissionCursor: room.admissionCursor,
       };

@@ -7,7 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { FastifyPluginAsyncZod } from 'fastify-type-provider-zod';
 import type { RoomFacts } from '../../admission/room-facts.ts';
 import { NotAvailableError, type Refusal, refusal } from '../../errors.ts';
-import { parseSessionId, type RoomId, type RunId, type SessionId } from '../../ids.ts';
+import { parseSessionId, type RoomId, type RunId, type SessionId, type UserId } from '../../ids.ts';
 import { LIMITS } from '../../limits.ts';
 import { err, ok, type Result } from '../../result.ts';
 import { readTimeZone } from '../../runtime-context/local-time.ts';
@@ -123,7 +123,7 @@ async function openTurn(
   const { invocation } = request;
   if (caller.again !== null) return caller.again.runId === null ? err(refusal('CONFLICT')) : ok(caller.again.runId);
   if (invocation === null || caller.room === null) return err(refusal('NOT_LINKED'));
-  const unfit = decideRoom(await deps.rooms.facts(caller.room));
+  const unfit = decideRoom(await deps.rooms.facts(caller.room), caller.userId);
   if (unfit !== null) return err(unfit);
 
   let opened: Awaited<ReturnType<typeof beginTurn>>;
@@ -138,11 +138,14 @@ async function openTurn(
   return ok(opened.value.runId);
 }
 
-/** The link says which room was direct when it was proven. An answer belongs there only while it still is, and only in the clear (G11, G13). */
-function decideRoom({ kind, encryption }: RoomFacts): Refusal | null {
+/**
+ * The link says which room was direct when it was proven. An answer belongs there only while it still is, with this very person in it (whoever
+ * owns the room may have thrown him out and come in instead), and only in the clear (G11, G13).
+ */
+function decideRoom({ kind, encryption, people }: RoomFacts, user: UserId): Refusal | null {
   if (encryption === 'unknown') return refusal('HOMESERVER_UNAVAILABLE');
   if (encryption === 'encrypted') return new NotAvailableError('answering in an encrypted room').refusal;
-  return kind === 'direct' ? null : refusal('NOT_LINKED');
+  return kind === 'direct' && people.has(user) ? null : refusal('NOT_LINKED');
 }
 
 function joinOther({ tokenId, bodyHash }: Caller, { store }: SidecarDeps): Result<RunId, Refusal> | null {

@@ -91,6 +91,7 @@ const room = (change: Partial<RoomFacts> = {}): RoomFacts => ({
   encryption: 'none',
   federated: false,
   joined: true,
+  people: { has: () => true },
   displayName: null,
   admissionCursor: NOW - 10_000,
   ...change,

@@ -86,7 +86,15 @@ export const say = (message: string, more: Partial<Ask> & { fields?: Record<stri
 };
 export const readHistory = (session: SessionId, more: Partial<Ask> = {}) => signed({ method: 'GET', path: pathOf(session), ...more });
 
-const DIRECT = { kind: 'direct', encryption: 'none', federated: false, joined: true, displayName: null, admissionCursor: null } as const;
+export const DIRECT = {
+  kind: 'direct',
+  encryption: 'none',
+  federated: false,
+  joined: true,
+  people: { has: () => true },
+  displayName: null,
+  admissionCursor: null,
+} as const;
 
 type Script = (job: RunJob) => Promise<RunOutcome>;
 export const answer =

@@ -3,8 +3,10 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { SessionId } from '../../../../src/ids.ts';
 import { alice, mallory, TS } from '../../ucan/tokens.ts';
 import {
+  ALICE,
   answer,
   createWorld,
+  DIRECT,
   DM,
   MALLORY,
   MALLORY_DM,
@@ -302,12 +304,14 @@ test('what is not built yet is refused by name instead of being dropped', async 
 
 test.each([
   [{ kind: 'group' }, 403, 'NOT_LINKED'],
+  // Its owner threw Alice out and came in instead: still two people, still direct.
+  [{ people: new Set([MALLORY]) }, 403, 'NOT_LINKED'],
   [{ encryption: 'encrypted' }, 501, 'NOT_AVAILABLE'],
   [{ encryption: 'unknown' }, 503, 'HOMESERVER_UNAVAILABLE'],
 ] as const)(
   'a room that is no longer what was proven, %o, gets no answer over HTTP and nothing is opened (G11, G13)',
   async (change, status, code) => {
-    const facts = { kind: 'direct', encryption: 'none', federated: false, joined: true, displayName: null, admissionCursor: null } as const;
+    const facts = { ...DIRECT, people: new Set([ALICE]) };
     const elsewhere = createWorld({ rooms: { facts: async (roomId) => ({ ...facts, roomId, ...change }) } });
     await elsewhere.prepare();
 
