@@ -2,7 +2,7 @@
  * Every id that arrives from outside is hostile text until its `parse` function has looked at shape and size (G14).
  * Inside, the brand says so: a room id cannot be passed where a session id is meant. Compound ids are built and read here only.
  */
-import { monotonicFactory } from 'ulid';
+import { decodeTime, monotonicFactory } from 'ulid';
 import { err, ok, type Result } from './result.ts';
 
 declare const brand: unique symbol;
@@ -65,10 +65,11 @@ export const parseRunId = (text: unknown): Result<RunId, 'BAD_RUN_ID'> =>
   typeof text === 'string' && RUN_ID.test(text) ? ok(text as RunId) : err('BAD_RUN_ID');
 /**
  * Run ids are ULIDs: sortable by creation, also within one millisecond and when the wall clock steps back. One source per process.
- * The argument is wall clock ms.
+ * The argument is wall clock ms. `last` is the newest id of an earlier process: a run that waits since then is still answered first (G3).
  */
-export function createRunIds(): (now: number) => RunId {
+export function createRunIds(last?: RunId): (now: number) => RunId {
   const next = monotonicFactory();
+  if (last !== undefined) next(decodeTime(last) + 1);
   return (now) => next(now) as RunId;
 }
 

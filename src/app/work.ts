@@ -117,7 +117,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     authenticate: createAuthenticate({ oracleDid, rules, maxLatenessMs, verify: verifyInvocation, links, store, now }),
     checkBalance: createCheckBalance({ ledger: null }),
     throttle: createThrottle({ store, rule, now }),
-    open: createOpen({ store, sessions, runs, transcript, links, rule, now, newRunId: createRunIds() }),
+    open: createOpen({ store, sessions, runs, transcript, links, rule, now, newRunId: createRunIds(runs.newest()) }),
     observe: (stage, durationMs) => metrics.stage(stage, durationMs),
     monotonic: () => clock.monotonic(),
   };

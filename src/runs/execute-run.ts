@@ -224,7 +224,7 @@ export async function endWithoutExecution(run: Run, error: Refusal, options: Exe
   try {
     await endWith(options.projections, status);
   } catch (cause) {
-    if (cause instanceof StorageError) throw cause;
+    if (cause instanceof StorageError || cause instanceof LostLease) throw cause;
     // A view that fails would keep the run, and with it the session, for ever.
     log.error({ err: cause }, 'a run could not be shown and is ended without');
     await endWith([], status);
@@ -244,6 +244,7 @@ export async function endWithoutExecution(run: Run, error: Refusal, options: Exe
     });
     try {
       const publish = await options.store.write((tx) => {
+        if (!options.runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
         const at = options.clock.now();
         const finished = frameLog.finishInTx(tx, [...errorFrames(error), { kind: 'end', data: { status } }]);
         if (folded.text !== '') {

@@ -34,6 +34,7 @@ export interface Unfinished {
   readonly id: RunId;
   readonly sessionId: SessionId;
   readonly status: 'queued' | 'running';
+  /** Attempts that count: those that a stop or a full disk ended are not its fault. */
   readonly attempt: number;
   readonly deadlineAt: number | null;
 }
@@ -48,6 +49,8 @@ export interface Runs {
   /** A run of this session that has not started, of the same principal and tier: a further message is answered with it. */
   waitingFor(tx: Tx, session: SessionId, principal: Principal, hints: TurnHints): RunId | undefined;
   read(tx: Tx, id: RunId): Run | undefined;
+  /** Id of the newest run of all. */
+  newest(): RunId | undefined;
   /** Starts or resumes; undefined when it ended meanwhile. */
   start(tx: Tx, id: RunId, times: { now: number; leaseUntil: number; deadlineAt: number }): Run | undefined;
   /** Whether this execution still owns the run; every durable write of a run asks first. */
@@ -56,7 +59,7 @@ export interface Runs {
   consumePrompts(tx: Tx, id: RunId, now: number): void;
   /** @returns false when it had ended already (G10). */
   end(tx: Tx, run: Run, ending: Ending, now: number): boolean;
-  /** Gives a started run back, for the next start or after an outage of the disk. */
+  /** Gives a started run back, for the next start or after an outage of the disk; the attempt does not count. Once per attempt. */
   release(tx: Tx, run: Run): void;
   /** Oldest first; of each session only its first, because turns of one session run one at a time (G3). */
   unfinished(limit: number, busySessions: ReadonlySet<SessionId>): Unfinished[];
@@ -148,6 +151,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
               .where('r.session_id', '=', session),
           ),
       )?.run_id,
+    newest: () => store.read.get(sql.selectFrom('runs').select('run_id').orderBy('run_id', 'desc').limit(1))?.run_id,
     read(tx, id) {
       const row = tx.get(sql.selectFrom('runs').selectAll().where('run_id', '=', id));
       return row === undefined ? undefined : toRun(row, readPrompts(tx, id));
@@ -200,13 +204,21 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           .where('status', 'in', UNFINISHED),
       ) > 0,
     release(tx, run) {
-      tx.run(sql.updateTable('runs').set({ lease_until: 0 }).where('run_id', '=', run.id).where('fence', '=', run.fence));
+      tx.run(
+        sql
+          .updateTable('runs')
+          .set((eb) => ({ lease_until: 0, put_off: eb('put_off', '+', 1) }))
+          .where('run_id', '=', run.id)
+          .where('fence', '=', run.fence)
+          .where('attempt', '=', run.attempt)
+          .where('status', '=', 'running'),
+      );
     },
     unfinished(limit, busySessions) {
       const rows = store.read.all(
         sql
           .selectFrom('runs as r')
-          .select(['r.run_id', 'r.session_id', 'r.status', 'r.attempt', 'r.deadline_at'])
+          .select(['r.run_id', 'r.session_id', 'r.status', 'r.attempt', 'r.put_off', 'r.deadline_at'])
           .where(isUnfinished('r'))
           .where('r.status', 'in', UNFINISHED)
           // A run that a newer process took is not ours to look at: `start` would refuse it again and again.
@@ -234,7 +246,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           id: row.run_id,
           sessionId: row.session_id,
           status: row.status as Unfinished['status'],
-          attempt: row.attempt,
+          attempt: row.attempt - row.put_off,
           deadlineAt: row.deadline_at,
         }));
     },

@@ -8,8 +8,9 @@ import type { RunId, SessionId } from '../ids.ts';
 import type { Logger } from '../observe/logger.ts';
 import { StorageError, type Store } from '../store/store.ts';
 import { type Clock, sleep, type Timer } from '../time.ts';
-import { type ExecuteOptions, endWithoutExecution, executeRun, MAX_ATTEMPTS } from './execute-run.ts';
+import { type ExecuteOptions, type Execution, endWithoutExecution, executeRun, MAX_ATTEMPTS } from './execute-run.ts';
 import type { Runs, Unfinished } from './ledger.ts';
+import type { Run } from './run.ts';
 import { Drain } from './runner.ts';
 
 export type NextStep = { readonly kind: 'execute' } | { readonly kind: 'end'; readonly because: 'INTERRUPTED' | 'RUN_DEADLINE' };
@@ -88,18 +89,40 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       if (plan.kind === 'end') return await endWithoutExecution(run, refusal(plan.because), execute);
       // Taken back while nobody executed it: there is nothing left to answer.
       if (run.prompts.every(({ text }) => text === '')) return await endWithoutExecution(run, refusal('RUN_CANCELLED'), execute);
-      const lease = keepLease(run.id);
-      try {
-        const execution = await executeRun(run, AbortSignal.any([drain.signal, cancelled]), execute);
-        if (execution === 'suspended') await pause();
-      } finally {
-        lease.stop();
-      }
+      if ((await execution(run, cancelled, execute)) === 'ended' || stopped) return;
+      // Not at a stop, where it gave itself back: the disk failed it.
+      await giveBack(run);
+      if (cancelled.aborted && !stopped) await endWithoutExecution(run, refusal('RUN_CANCELLED'), execute);
     } catch (error) {
       if (error instanceof StorageError) return await pause();
       // A bug: without the pause a run that always throws here would spin. Its attempts are counted, so it ends.
       logger.error({ run_id: next.id, err: error }, 'a run could not be executed');
       await pause();
+    }
+  }
+
+  async function execution(run: Run, cancelled: AbortSignal, execute: ExecuteOptions): Promise<Execution> {
+    const lease = keepLease(run.id);
+    try {
+      return await executeRun(run, AbortSignal.any([drain.signal, cancelled]), execute);
+    } catch (error) {
+      if (error instanceof StorageError) return 'suspended';
+      throw error;
+    } finally {
+      lease.stop();
+    }
+  }
+
+  /** A run that waits for the disk waits as long as it takes, and its attempt does not count. */
+  async function giveBack(run: Run): Promise<void> {
+    for (;;) {
+      await pause();
+      if (stopped) return;
+      try {
+        if (store.writable() || (await store.probe())) return await store.write((tx) => runs.release(tx, run));
+      } catch (error) {
+        if (!(error instanceof StorageError)) throw error;
+      }
     }
   }
 

@@ -95,6 +95,8 @@ export interface RunsTable {
   direct: number;
   status: RunStatus;
   attempt: Generated<number>;
+  /** Attempts that a stop or a full disk ended; they do not count. */
+  put_off: Generated<number>;
   created_at: number;
   started_at: number | null;
   ended_at: number | null;

@@ -148,12 +148,14 @@ test('a database of a newer release is refused with a remedy and left as it is',
   const { path, open } = fileStore();
   open().close();
   const newer = new Sqlite(path);
+  const count = 'SELECT count(*) AS n FROM migrations';
   newer.prepare("INSERT INTO migrations VALUES ('999-from-the-future', 0)").run();
+  const before = newer.prepare(count).get();
   newer.close();
 
   expect(open).toThrow(/newer matrix-oracle.*999-from-the-future.*backup/u);
 
   const after = new Sqlite(path);
-  expect(after.prepare('SELECT count(*) AS n FROM migrations').get()).toEqual({ n: 2 });
+  expect(after.prepare(count).get()).toEqual(before);
   after.close();
 });
