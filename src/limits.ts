@@ -15,7 +15,8 @@ export const LIMITS = {
   serverBucketPerSecond: 20,
   floodBucketsKept: 10_000,
   // Joins and declines that wait for servers we do not trust; the homeserver may wait a minute for each.
-  roomMovesAtOnce: 8,
+  roomMovesAtOnce: 16,
+  roomMovesAtOncePerServer: 2,
   promptChars: 64_000,
   overheardChars: 4_000,
   lateNoticePerRoomMs: 15 * 60_000,

@@ -4,7 +4,7 @@
  * the dispatcher tries the row again.
  */
 import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
-import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
+import { type EventId, type RoomId, serverOf, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { Inbox, InboxRow } from '../inbox/inbox.ts';
 import { Unavailable } from '../inbox/unavailable.ts';
 import { LIMITS } from '../limits.ts';
@@ -135,15 +135,18 @@ export function createAdmit(options: AdmitOptions): Admit {
    * Our homeserver asks the inviter's about a join and about a decline, and waits as long as that one likes. A hundred invites of a server
    * that never answers must not take every connection and every room's turn.
    */
-  let moves = 0;
+  const moves: string[] = [];
   async function takeInvite(row: InboxRow, item: InboxItem & { kind: 'invite' }, screened: Screened & { kind: 'invite' }): Promise<void> {
     if (isTrustedServer(item.sender, rules)) return decideInvite(row, item, screened);
-    if (moves >= LIMITS.roomMovesAtOnce) throw new Unavailable('too many rooms are entered and left at once');
-    moves += 1;
+    const server = serverOf(item.sender);
+    const ofServer = moves.filter((other) => other === server).length;
+    if (ofServer >= LIMITS.roomMovesAtOncePerServer || moves.length >= LIMITS.roomMovesAtOnce)
+      throw new Unavailable('too many rooms are entered and left at once');
+    moves.push(server);
     try {
       return await decideInvite(row, item, screened);
     } finally {
-      moves -= 1;
+      moves.splice(moves.indexOf(server), 1);
     }
   }
 

@@ -287,15 +287,21 @@ describe('invites', () => {
     await core.inbox.receive(rooms.map((roomId, n) => ({ ...invite({ sender: STRANGER, roomId }), eventId: eventId(`i${n}`) })));
 
     const handled = rooms.map((room) => core.admit.handle(core.claim(room)));
-    const later = handled.slice(8).map((row) => expect(row).rejects.toBeInstanceOf(Unavailable));
+    const later = handled.slice(2).map((row) => expect(row).rejects.toBeInstanceOf(Unavailable));
     await Promise.all(later);
-    expect(waiting).toHaveLength(8);
+    expect(waiting).toHaveLength(2);
+    // Nor does it take the place of another server.
+    const other = '!other:third.net' as RoomId;
+    await core.inbox.receive([{ ...invite({ sender: '@x:third.net', roomId: other }), eventId: eventId('i99') }]);
+    const third = core.admit.handle(core.claim(other));
+    await settle();
+    expect(waiting).toHaveLength(3);
 
     core.rooms.room(ROOM, { kind: 'direct', membership: 'invite' });
     expect(await core.take(invite())).toEqual(['joined:direct']);
     for (const go of waiting) go();
-    await Promise.all(handled.slice(0, 8));
-    expect(core.count('inbox')).toBe(12);
+    await Promise.all([...handled.slice(0, 2), third]);
+    expect(core.count('inbox')).toBe(18);
   });
 
   test('one that was taken back ends quietly', async () => {
