@@ -19,5 +19,8 @@ if (!process.execArgv.join(' ').includes(CONDITION)) {
   });
 }
 
+// Not static either: enableCompileCache is missing on those versions too.
+const { makeLean } = await import('./lean-process.mjs');
+makeLean();
 const { main } = await import('./main.ts');
 await main(process.argv.slice(2));

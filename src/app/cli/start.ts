@@ -9,6 +9,7 @@ import { loadConfig } from '../load-config.ts';
 import { CliError, configError } from './cli-error.ts';
 import { describeStartError } from './describe-start-error.ts';
 import { runUntilSignal } from './run-until-signal.ts';
+import { settleMemory } from './settle-memory.ts';
 
 export async function runStart({ settings }: { readonly settings?: string }): Promise<void> {
   const loaded = await loadConfig({ environment: readEnvironment(), settings });
@@ -22,7 +23,12 @@ export async function runStart({ settings }: { readonly settings?: string }): Pr
       clock: systemClock,
       signals: process,
       exit: (code) => process.exit(code),
-      start: async () => (await import('../main.ts')).startOracle({ config, logger, clock: systemClock }),
+      start: async () => {
+        const oracle = await (await import('../main.ts')).startOracle({ config, logger, clock: systemClock });
+        // A start that fails is told by who waits for `ready`.
+        oracle.ready.then(settleMemory, () => undefined);
+        return oracle;
+      },
     });
   } catch (error) {
     const sentence = describeStartError(error, config);
