@@ -72,10 +72,12 @@ export async function startOracle({ config, logger, clock }: StartOptions): Prom
     const ready = working.then((started) => started.ready);
     // The caller may not look at it; a start that fails later is logged by whoever waits for `ready`, and shown by /health.
     ready.catch(() => undefined);
+    const sidecarUrl = working.then((started) => started.sidecarUrl);
+    sidecarUrl.catch(() => undefined);
     return {
       userId: config.oracleUserId,
       appserviceUrl,
-      sidecarUrl: working.then((started) => started.sidecarUrl),
+      sidecarUrl,
       metricsUrl: metricsServer.url,
       ready,
       async stop() {

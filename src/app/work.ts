@@ -245,7 +245,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     sender.start();
     // Before anything is admitted: what the room shows as answered must not be answered again (a lost database), and what was missed while
     // we were away comes before what is said now. A homeserver that cannot tell in time delays nobody: the rest is found later.
-    await Promise.race([reconciler.start(), sleep(clock, RECONCILE_FIRST_MS)]);
+    await firstOf(reconciler.start(), { clock, withinMs: RECONCILE_FIRST_MS });
     // A stop may have come while we waited: nothing is taken up any more.
     if (stopping) return;
     dispatcher.start();
@@ -331,6 +331,14 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       await connection.close();
     },
   };
+}
+
+/** Waits for the work, but no longer than so; the timer ends with the wait, so that it holds up no exit. */
+async function firstOf(work: Promise<unknown>, { clock, withinMs }: { clock: Clock; withinMs: number }): Promise<void> {
+  const waiting = new AbortController();
+  const timeUp = sleep(clock, withinMs, waiting.signal).catch(() => undefined);
+  await Promise.race([work, timeUp]);
+  waiting.abort();
 }
 
 const newId = (): string => randomBytes(12).toString('base64url');

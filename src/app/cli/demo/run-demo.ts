@@ -23,8 +23,6 @@ const EXIT_BY_SIGINT = 130;
 const ECHO_MS = 500;
 
 export async function runDemoInClone(options: DemoOptions): Promise<void> {
-  // A library of matrix-bot-sdk calls util._extend; a newcomer cannot do anything about that warning.
-  process.noDeprecation = true;
   const stop = new AbortController();
   let askedAt: number | undefined;
   const onSignal = () => {
