@@ -20,14 +20,17 @@ async function halfAnswered(): Promise<{ room: string; prompt: FakeEvent; gate: 
   expect(world.shown(room)[0]?.live).toBe(true);
   return { room, prompt, gate };
 }
-/** The next answer stops before its third piece, until the gate opens or the connection is cut. */
+/** The next answer stops before its third piece until the gate opens, and for good after it. */
 function hold(): Gate {
   const gate = createGate();
   world.model.enqueue((request) => ({
     kind: 'text',
     text: answerTo(...request.messages.filter(({ role }) => role === 'user').map(({ text }) => text)),
     pace: { chunkChars: 50, delayMs: 1 },
-    holds: [{ gate, before: 2 }],
+    holds: [
+      { gate, before: 2 },
+      { gate: createGate(), before: 3 },
+    ],
   }));
   return gate;
 }
@@ -56,6 +59,7 @@ test('more restarts than a run has attempts do not end it: it goes on and finish
   await world.drive(world.quiet);
 
   expectSound(world, room, [prompt], 'five restarts');
+  expect(world.rows('SELECT attempt, put_off FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)')).toEqual([{ attempt: 6, put_off: 5 }]);
   expect(world.shown(room)).toHaveLength(1);
 });
 
@@ -76,6 +80,7 @@ test('a disk that is full again and again does not end it either', async () => {
   await world.drive(world.quiet);
 
   expectSound(world, room, [prompt], 'five full disks');
+  expect(world.rows('SELECT attempt, put_off FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)')).toEqual([{ attempt: 6, put_off: 5 }]);
   expect(world.shown(room)).toHaveLength(1);
 });
 
