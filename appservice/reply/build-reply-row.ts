@@ -64,6 +64,9 @@ export function buildErrorRow(facts: ReplyFacts): OutboundEvent | null {
   const { run, folded } = facts;
   if (folded.error === null) return null;
   const { status, code, message, retryable } = folded.error;
+  const prompt = facts.prompts.at(-1);
+  // Nothing else says what it is about: an answer names its prompts, a notice in an unthreaded room replies to the newest.
+  const place: Place = run.threadRoot === null && prompt !== undefined ? { replyTo: prompt } : placeOf(facts);
   return {
     txnId: noticeTxnId(folded.end?.status === 'interrupted' ? 'interrupted' : 'refusal', run.id),
     lane: laneOf(run),
@@ -71,7 +74,7 @@ export function buildErrorRow(facts: ReplyFacts): OutboundEvent | null {
     kind: 'notice',
     eventType: 'm.room.message',
     runId: run.id,
-    content: buildNotice({ error: { status, code, message, retryable, runId: run.id }, ...placeOf(facts) }),
+    content: buildNotice({ error: { status, code, message, retryable, runId: run.id }, ...place }),
   };
 }
 

@@ -5,8 +5,7 @@
 import { createInterface, type Interface } from 'node:readline';
 import { createDisplay } from './display.ts';
 import type { InputLine } from './live-region.ts';
-import type { Person } from './person.ts';
-import { waitForOutcome } from './wait-for-outcome.ts';
+import { ANSWER_WITHIN_MS, type Person } from './person.ts';
 
 export interface ChatOptions {
   readonly person: Person;
@@ -29,7 +28,7 @@ export async function chat({ person, signal, describe }: ChatOptions): Promise<v
     try {
       const { eventId } = await person.say(text);
       // Lines of a pipe are all there at once: each waits for the answer before it, as a person would.
-      if (!terminal) await waitForOutcome(person, eventId);
+      if (!terminal) await person.watch.waitForAnswerTo(eventId, ANSWER_WITHIN_MS);
     } catch (error) {
       input?.hide();
       process.stderr.write(`not answered: ${describe(error)}\n`);

@@ -17,6 +17,9 @@ export const PERSON = 'demo';
 const DEVICE_ID = 'DEMO';
 const JOINS_WITHIN_MS = 30_000;
 
+/** Past the oracle's own limit of a run (RUN_DEADLINE_S). */
+export const ANSWER_WITHIN_MS = 330_000;
+
 export interface Person {
   readonly userId: UserId;
   readonly did: Did;

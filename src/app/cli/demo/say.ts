@@ -4,9 +4,8 @@ import { CliError } from '../cli-error.ts';
 import { buildAnswerReport, type PromptReport } from './answer-report.ts';
 import { createDisplay, NO_INPUT } from './display.ts';
 import { orAborted } from './or-aborted.ts';
-import type { Person } from './person.ts';
+import { ANSWER_WITHIN_MS, type Person } from './person.ts';
 import { cleanForTerminal } from './region-rows.ts';
-import { ENDS_WITHIN_S, waitForOutcome } from './wait-for-outcome.ts';
 
 export interface SayOptions {
   readonly person: Person;
@@ -27,9 +26,9 @@ export async function sayAll({ person, texts, silent, oracleLog, signal }: SayOp
       display?.settle();
       if (!silent) process.stdout.write(`you> ${cleanForTerminal(text)}\n`);
       const { eventId, at } = await person.say(text);
-      const parts = await orAborted(waitForOutcome(person, eventId), signal).catch((cause: unknown) => {
+      const parts = await orAborted(person.watch.waitForAnswerTo(eventId, ANSWER_WITHIN_MS), signal).catch((cause: unknown) => {
         if (signal.aborted) throw cause;
-        throw new CliError(`no answer to "${shorten(text)}" within ${ENDS_WITHIN_S} s: ${oracleLog} may say why.`, { cause });
+        throw new CliError(`no answer to "${shorten(text)}" within ${ANSWER_WITHIN_MS / 1_000} s: ${oracleLog} may say why.`, { cause });
       });
       reports.push({ text, eventId, answer: buildAnswerReport(parts, at) });
     }
