@@ -2,8 +2,10 @@
  * The agent library has no idle timeout, and it takes a stream that was closed without `finish_reason` for a complete answer
  * (research: a stall hung for ever, a cut answer passed as good). Both are caught here, below it, where bytes are seen as they arrive.
  * Connections are kept: a new TCP and TLS handshake for each model call would cost more than everything else before the first token.
+ * On undici's `request`, not its `fetch`: one web stream per answer instead of two, a third less CPU per token below the library. It follows
+ * no redirect and asks for no compression, and neither is wanted from a model server.
  */
-import { Agent, fetch as undiciFetch } from 'undici';
+import { Agent, type Dispatcher } from 'undici';
 import type { Clock, Timer } from '../time.ts';
 
 export type ModelStreamProblem = 'idle' | 'cut' | 'too_large';
@@ -44,18 +46,42 @@ export function createGuardedFetch({ clock, idleTimeoutMs }: GuardedFetchOptions
     const signal = init?.signal ? AbortSignal.any([stop.signal, init.signal]) : stop.signal;
     const waiting = clock.after(idleTimeoutMs, () => stop.abort(new ModelStreamError('idle')));
     try {
-      const response = await undiciFetch(input as string, { ...init, signal, dispatcher } as Parameters<typeof undiciFetch>[1]);
-      if (response.body === null) return response as unknown as Response;
-      const isStream = response.headers.get('content-type')?.includes('event-stream') === true;
-      const body = guardBody(response.body as unknown as ReadableStream<Uint8Array>, { clock, idleTimeoutMs, stop, isStream });
-      return new Response(body, { status: response.status, statusText: response.statusText, headers: [...response.headers] });
+      const { statusCode, headers, body } = await dispatcher.request(buildRequest(input, init, signal));
+      const answered = { status: statusCode, headers: buildHeaders(headers) };
+      // These have no body, and `Response` refuses one.
+      if (statusCode === 204 || statusCode === 205 || statusCode === 304) {
+        await body.dump();
+        return new Response(null, answered);
+      }
+      const isStream = answered.headers.get('content-type')?.includes('event-stream') === true;
+      return new Response(guardBody(body, { clock, idleTimeoutMs, stop, isStream }), answered);
     } catch (error) {
-      throw stop.signal.aborted ? stop.signal.reason : error;
+      if (signal.aborted) throw signal.reason;
+      // As the fetch of the platform says it: the library looks for this.
+      throw new TypeError('fetch failed', { cause: error });
     } finally {
       waiting.cancel();
     }
   };
   return { fetch: guarded as typeof fetch, close: () => dispatcher.destroy() };
+}
+
+function buildRequest(input: unknown, init: RequestInit | undefined, signal: AbortSignal): Dispatcher.RequestOptions {
+  const url = new URL(input instanceof Request ? input.url : String(input));
+  return {
+    origin: url.origin,
+    path: `${url.pathname}${url.search}`,
+    method: (init?.method ?? 'GET') as Dispatcher.HttpMethod,
+    headers: Object.fromEntries(new Headers(init?.headers)),
+    body: (init?.body ?? null) as NonNullable<Dispatcher.RequestOptions['body']> | null,
+    signal,
+  };
+}
+
+function buildHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Headers {
+  const built = new Headers();
+  for (const [name, values] of Object.entries(headers)) for (const value of [values ?? []].flat()) built.append(name, value);
+  return built;
 }
 
 interface BodyGuard {
@@ -65,8 +91,8 @@ interface BodyGuard {
   readonly isStream: boolean;
 }
 
-function guardBody(source: ReadableStream<Uint8Array>, { clock, idleTimeoutMs, stop, isStream }: BodyGuard): ReadableStream<Uint8Array> {
-  const reader = source.getReader();
+function guardBody(source: AsyncIterable<Uint8Array>, { clock, idleTimeoutMs, stop, isStream }: BodyGuard): ReadableStream<Uint8Array> {
+  const reader = source[Symbol.asyncIterator]();
   let tail: Uint8Array[] = [];
   let tailBytes = 0;
   let bytes = 0;
@@ -104,7 +130,7 @@ function guardBody(source: ReadableStream<Uint8Array>, { clock, idleTimeoutMs, s
       async pull(controller) {
         waitingSince = clock.monotonic();
         try {
-          const { done, value } = await reader.read();
+          const { done, value } = await reader.next();
           waitingSince = null;
           if (ended) return;
           if (done) {
@@ -124,7 +150,7 @@ function guardBody(source: ReadableStream<Uint8Array>, { clock, idleTimeoutMs, s
         if (!end()) return;
         tail = [];
         stop.abort(reason);
-        await reader.cancel(reason).catch(() => undefined);
+        await reader.return?.().catch(() => undefined);
       },
     },
     { highWaterMark: 0 },
