@@ -2,6 +2,7 @@
  * A person, a direct room, and an answer that grows: the promise of the README, and everything that can be wrong with a message or a model
  * while the oracle itself is well.
  */
+import { setTimeout as wait } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { buildLongAnswer } from '../../synapse-dev/model/persona-texts.ts';
 import { textReply } from '../../synapse-dev/model/reply.ts';
@@ -31,6 +32,8 @@ test('an invited oracle joins and streams its answer as edits of one message, wh
   }
   expect(answer.parts[0]?.content).toMatchObject({ msgtype: 'm.text', format: 'org.matrix.custom.html' });
   expect(messagesIn(await talk.history(), oracle.userId)).toHaveLength(1);
+  expect(talk.watch.typing.some(({ userIds }) => userIds.includes(oracle.userId))).toBe(true);
+  await talk.watch.waitUntil(() => talk.watch.typing.at(-1)?.userIds.length === 0);
 });
 
 test('a conversation goes on: the model is shown what was said before', async () => {
@@ -210,3 +213,22 @@ const linesOf = (text: string): string[] =>
     .split('\n')
     .map((line) => line.trim())
     .filter((line) => line !== '' && !line.startsWith('```'));
+
+test('what reaches the oracle too late gets one TOO_LATE notice per room and no model call', async () => {
+  const oracle = await world.oracle({ MAX_EVENT_LATENESS_S: '1' });
+  await oracle.start();
+  const talk = await (await world.person()).direct(oracle);
+  await oracle.stop();
+  const late = await talk.say('are you there?');
+  await talk.say('hello?');
+  await wait(1_500);
+
+  await oracle.start();
+
+  const notice = await talk.notice('TOO_LATE');
+  expect(notice.inReplyTo).toBe(late);
+  expect(errorOf(notice.content)).toMatchObject({ status: 503, retryable: true });
+  expect((await talk.ask('now you are')).prompts).toHaveLength(1);
+  expect(talk.notices()).toHaveLength(1);
+  expect(textsAt(oracle.model)).toEqual(['now you are']);
+});

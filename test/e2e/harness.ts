@@ -32,6 +32,9 @@ const BIN = join(import.meta.dirname, '..', '..', 'src', 'app', 'cli', 'bin.mjs'
 const CONDITION = '--conditions=matrix-oracle-source';
 const READY_WITHIN_MS = 30_000;
 const ENDS_WITHIN_MS = 20_000;
+const ERROR_LEVEL = 50;
+/** base64url of a CARv1 header with one root: what every invocation begins with. */
+const START_OF_A_CAR = 'OqJlcm9vdHOB';
 /** Accounts whose names begin so may chat unsigned, with every oracle of a world. */
 const LISTED = 'listed-';
 
@@ -54,7 +57,10 @@ export function useWorld(options: { readonly oracles: number }): World {
   beforeAll(async () => {
     world = await openWorld(options);
   });
-  afterEach(() => opened().endTest());
+  afterEach(async () => {
+    const oracles = await opened().endTest();
+    for (const oracle of oracles) expectCleanLog(oracle);
+  });
   afterAll(() => world?.close());
   return {
     get homeserver() {
@@ -66,7 +72,8 @@ export function useWorld(options: { readonly oracles: number }): World {
 }
 
 interface OpenWorld extends World {
-  endTest(): Promise<void>;
+  /** @returns the oracles of the test, ended. */
+  endTest(): Promise<readonly TestOracle[]>;
   close(): Promise<void>;
 }
 interface Seat {
@@ -86,9 +93,11 @@ async function openWorld({ oracles }: { readonly oracles: number }): Promise<Ope
   });
   const free = seats.values();
   const endings: (() => Promise<void>)[] = [];
+  const running: TestOracle[] = [];
   let people = 0;
-  async function endTest(): Promise<void> {
+  async function endTest(): Promise<readonly TestOracle[]> {
     for (const end of endings.splice(0).reverse()) await end();
+    return running.splice(0);
   }
   return {
     homeserver,
@@ -96,6 +105,7 @@ async function openWorld({ oracles }: { readonly oracles: number }): Promise<Ope
       const seat = free.next().value;
       if (seat === undefined) throw new Error(`this world has only ${oracles} oracles: ask useWorld for more`);
       const oracle = await createTestOracle({ seat, homeserver, dataDir: join(dir, seat.localpart), env });
+      running.push(oracle);
       endings.push(() => oracle.end());
       onTestFailed(() => console.error(`log of ${oracle.userId}:\n${describeLog(oracle.log)}`));
       return oracle;
@@ -113,6 +123,17 @@ async function openWorld({ oracles }: { readonly oracles: number }): Promise<Ope
       await rm(dir, { recursive: true, force: true });
     },
   };
+}
+
+/** Whatever a test is about: no secret in a log line (G12), and no error line that the test did not expect. */
+function expectCleanLog({ log, registration, expectedErrors }: TestOracle): void {
+  const text = JSON.stringify(log);
+  for (const secret of [registration.as_token, registration.hs_token, START_OF_A_CAR]) {
+    if (text.includes(secret))
+      throw new Error(`a secret stands in the log:\n${describeLog(log.filter((line) => JSON.stringify(line).includes(secret)))}`);
+  }
+  const errors = log.filter(({ level, msg }) => (level === undefined || Number(level) >= ERROR_LEVEL) && !expectedErrors.has(msg));
+  if (errors.length > 0) throw new Error(`the oracle logged errors:\n${describeLog(errors)}`);
 }
 
 async function buildSeat(index: number): Promise<Seat> {
@@ -143,6 +164,8 @@ export interface TestOracle {
   readonly model: ModelServer;
   /** Lines of all its processes and starts so far, debug ones included. */
   readonly log: readonly LogLine[];
+  /** Messages of error lines that the test provokes; any other fails it. */
+  readonly expectedErrors: Set<string>;
   /** In this process, as the demo does. Resolves when it is ready. */
   start(env?: Environment): Promise<Oracle>;
   /** As SIGTERM does. */
@@ -182,7 +205,7 @@ interface OracleParts {
 
 async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts): Promise<TestOracle> {
   const key = generateKey();
-  const model = await startModelServer();
+  const model = await startModelServer({ pace: 'instant' });
   const log: LogLine[] = [];
   const listeners = new Set<() => void>();
   let running: Oracle | undefined;
@@ -222,6 +245,7 @@ async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts)
     registration,
     model,
     log,
+    expectedErrors: new Set(),
     async start(more = {}) {
       const config = readConfig(settings(more));
       if (!config.ok) throw new Error(config.error.map(({ message }) => message).join('\n'));
@@ -335,7 +359,7 @@ function readLine(text: string): LogLine | undefined {
 const describeLog = (lines: readonly LogLine[]): string =>
   lines
     .slice(-60)
-    .map((line) => JSON.stringify(line).slice(0, 600))
+    .map((line) => JSON.stringify(line).slice(0, 1_500))
     .join('\n');
 
 export interface Person {

@@ -22,6 +22,8 @@ interface Door {
 const doors: Door[] = [];
 afterEach(async () => {
   for (const door of doors.splice(0)) await door.close();
+  // A test that failed in the middle of its outage must not fail the next ones.
+  await world.homeserver.start();
 });
 
 async function createDoor({ port, target }: { port: number; target: () => string }): Promise<Door> {
@@ -102,7 +104,7 @@ test('Synapse stopped right after it took a message: the message is answered onc
 });
 
 test('Synapse stopped with 20 messages queued behind a slow transaction: each reaches the model once, in order (G1, G2, G3)', async () => {
-  const { oracle, door, talk } = await behindDoor();
+  const { oracle, door, talk } = await behindDoor({ RECONCILE_INTERVAL_S: '8' });
   const texts = Array.from({ length: 20 }, (_, index) => `queued ${index}`);
   door.hold();
 
@@ -110,7 +112,6 @@ test('Synapse stopped with 20 messages queued behind a slow transaction: each re
   for (const text of texts) prompts.push(await talk.say(text));
   await eventually(() => door.held === 1);
   await world.homeserver.stop('SIGTERM');
-  expect(textsAt(oracle.model)).toEqual(['first of all']);
   door.open();
   await world.homeserver.start();
 
