@@ -4,8 +4,9 @@
  * downloads a tokenizer and hangs for seconds where the network is closed.
  */
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
-import { ChatOpenAICompletions, type ChatOpenAIFields } from '@langchain/openai';
+import type { ChatOpenAIFields } from '@langchain/openai';
 import type { Clock } from '../time.ts';
+import { ChatModel } from './chat-model.ts';
 import { createGuardedFetch } from './guarded-fetch.ts';
 
 export type ModelRole = 'main' | 'subagent' | 'utility' | (string & {});
@@ -41,7 +42,7 @@ export function createModels({ clock, baseUrl, apiKey, roles, selectable = [], i
   const nameOf = (role: ModelRole): string => (Object.hasOwn(roles, role) ? (roles[role] ?? roles.main) : roles.main);
   // `streaming` is left away whatever was asked: true downloads a tokenizer, false turns `stream()` off.
   const build = (model: string, { streaming: _, ...params }: ChatOpenAIFields): BaseChatModel =>
-    new ChatOpenAICompletions({
+    new ChatModel({
       ...params,
       model: params.model ?? model,
       apiKey,
