@@ -59,7 +59,9 @@ test('more restarts than a run has attempts do not end it: it goes on and finish
   await world.drive(world.quiet);
 
   expectSound(world, room, [prompt], 'five restarts');
-  expect(world.rows('SELECT attempt, put_off FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)')).toEqual([{ attempt: 6, put_off: 5 }]);
+  expect(world.rows('SELECT attempt, put_off FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)')).toEqual([
+    { attempt: 6, put_off: 5 },
+  ]);
   expect(world.shown(room)).toHaveLength(1);
 });
 
@@ -80,7 +82,9 @@ test('a disk that is full again and again does not end it either', async () => {
   await world.drive(world.quiet);
 
   expectSound(world, room, [prompt], 'five full disks');
-  expect(world.rows('SELECT attempt, put_off FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)')).toEqual([{ attempt: 6, put_off: 5 }]);
+  expect(world.rows('SELECT attempt, put_off FROM runs WHERE run_id = (SELECT max(run_id) FROM runs)')).toEqual([
+    { attempt: 6, put_off: 5 },
+  ]);
   expect(world.shown(room)).toHaveLength(1);
 });
 
@@ -124,7 +128,7 @@ test('a message that was acknowledged before a long absence is said to be too la
   await world.start();
   await world.drive(world.quiet);
   world.homeserver.say(room, ALICE, 'hello');
-  world.killAfter(1);
+  world.after(1, world.kill);
   await world.drive(() => !world.isAlive);
   world.clock.jump(3 * 3_600_000);
   await world.start();

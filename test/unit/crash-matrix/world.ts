@@ -38,6 +38,7 @@ import { fakeClock } from '../../fakes/fake-clock.ts';
 import { createFakeHomeserver, type FakeEvent, type FakeHomeserver } from '../../fakes/fake-homeserver.ts';
 import { type FakeLogger, fakeLogger } from '../../fakes/fake-logger.ts';
 import { foldRoom, type ShownInRoom } from '../../fakes/fold-room.ts';
+import { breakDisk } from '../../fakes/memory-store.ts';
 import { tool } from '../agent/turn-fixture.ts';
 
 /** The process that starts now; what it imports is made for it. */
@@ -115,23 +116,26 @@ export async function openWorld(options: WorldOptions = {}) {
   const closers: (() => void)[] = [];
   const effects: string[] = [];
   const steps: string[] = [];
-  /** The process dies right after so many further steps. */
-  let killAfter: number | null = null;
+  /** What happens right after so many further steps. */
+  let armed: { left: number; fits: RegExp; act: () => void } | null = null;
   let alive: Incarnation | null = null;
-  let killedAt: string | null = null;
+  let struckAt: string | null = null;
+  let answersToLose = 0;
   let failing: ((path: string) => { status: number; body: unknown } | undefined) | null = null;
 
   /** Called when something cannot be taken back any more. Resolves never for a process that dies of it. */
   function step(process: Incarnation, name: string): Promise<void> | undefined {
     if (process.dead) return never();
     steps.push(name);
-    if (killAfter === null || --killAfter > 0) return undefined;
-    killedAt = name;
-    kill();
-    return never();
+    if (armed === null || !armed.fits.test(name) || --armed.left > 0) return undefined;
+    const { act } = armed;
+    armed = null;
+    struckAt = name;
+    act();
+    return process.dead ? never() : undefined;
   }
   function kill(): void {
-    killAfter = null;
+    armed = null;
     if (alive !== null) alive.dead = true;
     alive = null;
     cpSync(currentDir(), join(folder, String(processes.length + 1)), { recursive: true });
@@ -167,6 +171,10 @@ export async function openWorld(options: WorldOptions = {}) {
           });
         }
         const answer = await api.request<T>(method, path, request);
+        if (method !== 'GET' && path.includes('/rooms/') && answersToLose > 0) {
+          answersToLose -= 1;
+          throw new MatrixError({ errcode: 'CONNECTION_LOST', status: 0, retryAfterMs: null, certain: false });
+        }
         if (method !== 'GET' && path.includes('/rooms/') && !/receipt|typing/u.test(path))
           await step(process, `homeserver: ${path.split('/').slice(6, 8).join(' ')}`);
         else if (process.dead) return never();
@@ -352,8 +360,9 @@ export async function openWorld(options: WorldOptions = {}) {
     get isAlive() {
       return alive !== null;
     },
-    get killedAt() {
-      return killedAt;
+    /** The step after which what was armed happened; null when it did not come to that. */
+    get struckAt() {
+      return struckAt;
     },
     /** Requests whose path fits are answered so; `undefined` lets one through. */
     fail(path: RegExp, answer: () => { readonly status: number; readonly body: unknown } | undefined) {
@@ -372,9 +381,32 @@ export async function openWorld(options: WorldOptions = {}) {
       collect();
       unpushed.length = 0;
     },
-    /** The process that is alive then dies after so many further steps; null: it does not. */
-    killAfter(further: number | null) {
-      killAfter = further;
+    /** Does this right after so many further steps (whose names fit); 0 never. */
+    after(further: number, act: () => void, fits = /(?:)/u) {
+      armed = further === 0 ? null : { left: further, fits, act };
+    },
+    /** The homeserver does what it is asked next, and its answers are lost. */
+    loseAnswers(count: number) {
+      answersToLose = count;
+    },
+    /** Nothing can be written for a while. */
+    breakDisk(forMs: number) {
+      const disk = breakDisk(world.alive.store);
+      clock.after(forMs, () => disk.repair());
+    },
+    stopHomeserver(forMs: number) {
+      homeserver.stop();
+      clock.after(forMs, () => homeserver.start());
+    },
+    /** Everything that was ever pushed once more, newest first: a transaction that was stuck, or a homeserver that counts from 1 again. */
+    pushAgain() {
+      for (const room of rooms)
+        unpushed.push(
+          ...homeserver
+            .timeline(room)
+            .slice(0, known.get(room) ?? 0)
+            .toReversed(),
+        );
     },
     room(create: Parameters<FakeHomeserver['createRoom']>[0]): string {
       const room = homeserver.createRoom(create);
