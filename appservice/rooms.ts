@@ -9,6 +9,7 @@ import type { RoomDirectory, RoomFacts } from '../src/admission/room-facts.ts';
 import { type EventId, parseUserId, type RoomId, type UserId } from '../src/ids.ts';
 import type { IncomingEvent } from '../src/inbox/inbox.ts';
 import { isJsonObject, type JsonObject } from '../src/json.ts';
+import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
 import type { Store } from '../src/store/store.ts';
@@ -65,7 +66,11 @@ interface Known {
 }
 
 export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions): Rooms {
-  const known = new LRUCache<RoomId, Known>({ max: MAX_ROOMS });
+  const known = new LRUCache<RoomId, Known>({
+    max: MAX_ROOMS,
+    maxSize: LIMITS.roomMembersKept,
+    sizeCalculation: ({ snapshot }) => 1 + snapshot.members.size,
+  });
   const stale = new Set<RoomId>();
   const encrypted = new LRUCache<RoomId, true>({ max: MAX_ROOMS * 10 });
   const invites = new LRUCache<EventId, boolean>({ max: MAX_ROOMS });

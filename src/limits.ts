@@ -62,6 +62,8 @@ export const LIMITS = {
   sessionsPage: 100,
   historyPage: 200,
   // matrix client
+  // Members of all rooms that are kept in memory, some 200 bytes each: anybody may invite us into large rooms.
+  roomMembersKept: 500_000,
   matrixResponseBytes: 64 * 1024 * 1024,
   matrixTimeoutMs: 60_000,
   historyPagesAfterJoin: 20,

@@ -253,3 +253,30 @@ test('encryption and people that were pushed count at once, before their events 
   expect(await rooms.isEncrypted(room)).toBe(true);
   expect((await rooms.facts(room)).kind).toBe('group');
 });
+
+test('large rooms do not fill the memory: the least used is read again (G14)', async () => {
+  const large = Array.from({ length: 300_000 }, (_value, n) => ({
+    type: 'm.room.member',
+    state_key: `@u${n}:x`,
+    content: { membership: 'join' },
+  }));
+  const state = [{ type: 'm.room.create', state_key: '', content: {} }, ...large];
+  let reads = 0;
+  const many = createRooms({
+    api: {
+      request: async () => {
+        reads += 1;
+        return state as never;
+      },
+    },
+    store,
+    oracle: ORACLE,
+    clock,
+    logger: createLogger({ level: 'silent', format: 'json' }),
+  });
+  const [a, b] = ['!a' as RoomId, '!b' as RoomId];
+
+  for (const room of [a, a, b, b, a]) await many.isEncrypted(room);
+
+  expect(reads).toBe(3);
+});
