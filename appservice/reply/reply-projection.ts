@@ -4,20 +4,21 @@
  * is written when a version is due, never per token. The last versions are written in the run's terminal transaction, against what is on
  * disk (G10), so whatever went wrong while it grew, the end is right. A resumed run finds its messages in the outbox and goes on with them (G5).
  */
+import { refusal } from '../../src/errors.ts';
 import { answerTxnId, type EventId, type OutboxTxnId, type RoomId, type RunId } from '../../src/ids.ts';
 import { LIMITS } from '../../src/limits.ts';
 import type { Logger } from '../../src/observe/logger.ts';
-import type { Outbox, OutboxRow } from '../../src/outbox/outbox.ts';
+import type { OutboundEvent, Outbox, OutboxRow } from '../../src/outbox/outbox.ts';
 import type { Projection, RunView } from '../../src/runs/projection.ts';
 import type { FoldedRun, Frame, Run } from '../../src/runs/run.ts';
 import type { Store, Tx } from '../../src/store/store.ts';
 import type { Clock, Timer } from '../../src/time.ts';
 import { markerAfter } from '../content/mark-answer.ts';
 import { EMPTY_SPLIT, growSplit, type Part, partsOf, type SplitState } from '../content/split-answer.ts';
-import { buildAnswerRow, buildErrorRow, promptEvents, type Version } from './build-reply-row.ts';
+import { buildAnswerRow, buildErrorRow, promptEvents, type ReplyFacts, type Version } from './build-reply-row.ts';
 import { type Cadence, decideCadence } from './decide-cadence.ts';
 import { markerOf, planFinal } from './plan-final.ts';
-import { readShown } from './read-shown.ts';
+import { readShown, type Shown } from './read-shown.ts';
 
 export interface ReplyOptions {
   readonly store: Store;
@@ -282,23 +283,40 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
   }
 
   function finish(tx: Tx, ended: FoldedRun): void {
-    const status = ended.end?.status ?? 'failed';
     const shown = readShown(outbox.ofRun(tx, run.id));
     const facts = { run, folded: ended, prompts: promptEvents(run, outbox) };
+    for (const row of buildLastWord(facts, shown)) {
+      if (row.editsTxn !== undefined) outbox.dropSuperseded(tx, row.editsTxn);
+      outbox.insert(tx, row, clock.now());
+    }
+  }
+
+  /** A text that cannot be laid out must neither end in silence nor keep the run, and with it the session, for ever (G5). */
+  function buildLastWord(facts: ReplyFacts, shown: Shown): OutboundEvent[] {
+    try {
+      return buildLastVersions(facts, shown);
+    } catch (error) {
+      logger.error({ err: error }, 'an answer could not be laid out; an error is shown in its place');
+      const { status, code, message, retryable } = refusal('INTERNAL');
+      const row = buildErrorRow({ ...facts, folded: { ...facts.folded, error: { status, code, message, retryable } } });
+      return row === null ? [] : [row];
+    }
+  }
+
+  function buildLastVersions(facts: ReplyFacts, shown: Shown): OutboundEvent[] {
+    const ended = facts.folded;
+    const status = ended.end?.status ?? 'failed';
     catchUp(ended.text);
     const marker = markerOf(status);
     const silentSoFar = shown.messages.size === 0 && partsOf(split).every(({ text }) => text === '');
     if (silentSoFar) {
       const row = buildErrorRow(facts);
-      if (row !== null) outbox.insert(tx, row, clock.now());
-      return;
+      return row === null ? [] : [row];
     }
     const whole = marker === null ? split : growSplit(split, markerAfter(ended.text, marker));
-    planFinal(partsOf(whole), shown).forEach(({ part, text, message }, index) => {
-      const editsTxn = message?.originTxn ?? null;
-      if (editsTxn !== null) outbox.dropSuperseded(tx, editsTxn);
-      const version: Version = { seq: shown.nextSeq + index, part, text, editsTxn, live: false, status };
-      outbox.insert(tx, buildAnswerRow(version, facts), clock.now());
+    return planFinal(partsOf(whole), shown).map(({ part, text, message }, index) => {
+      const version: Version = { seq: shown.nextSeq + index, part, text, editsTxn: message?.originTxn ?? null, live: false, status };
+      return buildAnswerRow(version, facts);
     });
   }
 

@@ -196,6 +196,8 @@ export function createAdmit(options: AdmitOptions): Admit {
   async function noteMembership(row: InboxRow, membership: 'join' | 'leave' | 'ban'): Promise<void> {
     rooms.forget(row.roomId);
     note(row, 'ignored', 'membership');
+    // A stuck push brings a leave long after we were invited again (research/synapse.md §0): the room itself says what is true.
+    if (membership !== 'join' && (await rooms.facts(row.roomId)).joined) return finish(row);
     await finish(row, (tx) => (membership === 'join' ? known.joined(tx, row.roomId, now()) : known.left(tx, row.roomId)));
   }
 

@@ -76,6 +76,7 @@ export interface FakeHomeserver {
   join(room: string, user: string): FakeEvent;
   leave(room: string, user: string): FakeEvent;
   say(room: string, sender: string, text: string, more?: JsonObject): FakeEvent;
+  redact(room: string, sender: string, target: string): FakeEvent;
   setState(room: string, sender: string, type: string, content: JsonObject, stateKey?: string): FakeEvent;
   timeline(room: string): FakeEvent[];
   /** The event as a push carries it. */
@@ -436,6 +437,7 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
     leave: (id, user) => add(roomOf(id), { type: 'm.room.member', state_key: user, sender: user, content: { membership: 'leave' } }),
     say: (id, sender, text, more = {}) =>
       add(roomOf(id), { type: 'm.room.message', sender, content: { msgtype: 'm.text', body: text, ...more } }),
+    redact: (id, sender, target) => add(roomOf(id), { type: 'm.room.redaction', sender, content: { redacts: target } }),
     setState: (id, sender, type, content, stateKey = '') => add(roomOf(id), { type, state_key: stateKey, sender, content }),
     timeline: (id) => roomOf(id).events.map(({ event }) => event),
     pushed: (event) => shown(event),

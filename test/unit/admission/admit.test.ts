@@ -361,10 +361,20 @@ describe('invites', () => {
 
   test('being thrown out is noted', async () => {
     const core = await inDirectRoom();
+    core.rooms.room(ROOM, { membership: 'leave' });
 
     await core.take(state('kick', 'm.room.member', ORACLE, { membership: 'leave' }, { sender: BOB }));
 
     expect(core.known.of(ROOM)?.membership).toBe('left');
+  });
+
+  test('a leave that a stuck push brings after we were invited again changes nothing', async () => {
+    const core = await inDirectRoom();
+
+    await core.take(state('old', 'm.room.member', ORACLE, { membership: 'leave' }, { sender: BOB }));
+
+    expect(core.known.of(ROOM)?.membership).toBe('joined');
+    expect(core.inbox.depth().rows).toBe(0);
   });
 });
 

@@ -86,3 +86,30 @@ test('a reply to the oracle in a group is no small talk because the homeserver c
   expect(answersTo(world.shown(room), first.event_id)).toHaveLength(1);
   expect(answersTo(world.shown(room), reply.event_id)).toHaveLength(1);
 });
+
+describe('answers of one room', () => {
+  test.each([
+    ['refuses connections', null],
+    ['answers 502', { status: 502, body: 'Bad gateway' }],
+    ['answers 503', { status: 503, body: {} }],
+    ['asks to wait (429)', { status: 429, body: { errcode: 'M_LIMIT_EXCEEDED', retry_after_ms: 2_000 } }],
+    ['fails now and then (500)', { status: 500, body: { errcode: 'M_UNKNOWN' } }],
+  ])('stand in the order of the questions although the homeserver %s while they are ready (G3)', async (_name, answer) => {
+    const room = await directRoom();
+    const prompts: FakeEvent[] = [];
+    for (const text of ['one', 'two', 'three']) {
+      prompts.push(world.homeserver.say(room, ALICE, text));
+      await world.drive(() => world.rows('SELECT 1 FROM inbox').length > 0);
+      await world.drive(() => world.rows('SELECT 1 FROM runs').length === prompts.length);
+      if (answer === null) world.homeserver.stop();
+      else world.fail(/send/u, () => answer);
+      await world.drive(() => world.rows("SELECT 1 FROM runs WHERE status = 'completed'").length === prompts.length);
+    }
+    await world.pass(7_000);
+    world.homeserver.start();
+    world.fail(/send/u, () => undefined);
+    await world.drive(world.quiet);
+
+    expectSound(world, room, prompts, _name);
+  });
+});

@@ -344,6 +344,7 @@ export async function openWorld(options: WorldOptions = {}) {
   };
   const world = {
     clock,
+    folder,
     homeserver,
     model,
     effects,
@@ -497,6 +498,9 @@ export function expectSound(world: World, room: string, prompts: readonly FakeEv
     shown.filter(({ run }) => run === undefined || !answers.has(run.runId)),
     why,
   ).toEqual([]);
+  // Answers stand in the order of their prompts.
+  const order = prompts.map(({ event_id }) => shown.findIndex(({ run }) => run?.prompts.includes(event_id as never) === true));
+  expect(order, why).toEqual(order.toSorted((a, b) => a - b));
   expect(new Set(world.effects).size, `${why}: ${world.effects.join()}`).toBe(world.effects.length);
   expectContiguous(world, why);
 }
