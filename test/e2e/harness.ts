@@ -462,9 +462,11 @@ export interface Signing {
   readonly sender: string;
   readonly content: JsonObject;
   readonly ts?: number;
+  /** The event that this one replaces. */
+  readonly edits?: string;
 }
 /** Content with its invocation; the thread it names is the one its relation names. */
-export function sign(key: SigningKey, { oracle, roomId, sender, content, ts = Date.now() }: Signing): JsonObject {
+export function sign(key: SigningKey, { oracle, roomId, sender, content, ts = Date.now(), edits }: Signing): JsonObject {
   const relation = content['m.relates_to'] as JsonObject | undefined;
   const thread = relation?.['rel_type'] === 'm.thread' ? (relation['event_id'] as EventId) : undefined;
   return signContent(
@@ -476,6 +478,7 @@ export function sign(key: SigningKey, { oracle, roomId, sender, content, ts = Da
       type: 'm.room.message',
       ts,
       thread,
+      edits: edits as EventId | undefined,
       nonce: newNonce(),
     },
     content,
