@@ -1,6 +1,7 @@
 /**
  * Carries outbox rows to the homeserver until each is confirmed, parked or past its deadline (G4). Lanes go side by side, rows of a lane
- * one after the other, so an answer's edits keep their order and a poisoned row holds back its own lane only, for as long as it is tried.
+ * one after the other, so an answer's edits keep their order and a poisoned row holds back its own lane only, for as long as it is tried. A
+ * message that must be tried again holds back newer ones of its thread for a moment, so that answers stand in the order of the questions (G3).
  * When nobody can be served (refused, 502 … 504) all lanes wait together behind one gate, so that an outage costs a few probes
  * and everything goes out at once when it ends. The txn id, asserted with the row's own user and device, makes each retry the same event.
  * Cost: an idle sender has no timer; a row is one request and one commit, and no commit stands before its request.
@@ -39,6 +40,8 @@ export interface Sender {
 }
 
 const MAX_IN_FLIGHT = 16;
+/** Rows looked at per round, when some of them wait for others. */
+const MAX_LOOKED_AT = 200;
 /** While the gate is closed, this many lanes are tried per probe: one that always fails must not keep it shut. */
 const PROBES = 4;
 const STOP_WITHIN_MS = 5_000;
@@ -48,6 +51,8 @@ const POLL_MS = 1_000;
 const EDIT_SPACING_MS = 2;
 /** Past it the poll finds them. */
 const MAX_RETRIES_KNOWN = 1_000;
+/** So long newer messages of a thread wait for one that has to be tried again: a hiccup, not a poisoned row (G4). */
+const ORDER_PATIENCE_MS = 20_000;
 const ROW_BACK_OFF = { baseMs: 1_000, capMs: 60_000 };
 /** A homeserver on the same machine restarts in seconds; a refused connection costs nothing. */
 const PROBE_BACK_OFF = { baseMs: 500, capMs: 5_000 };
@@ -77,6 +82,10 @@ export function createSender(options: SenderOptions): Sender {
   let timer: Timer | null = null;
   /** Monotonic times at which a failed row may go again. */
   const retriesAt = new Set<number>();
+  /** By place in a room: a message that was sent in vain, and the monotonic time until which newer ones wait for it. */
+  const behind = new Map<string, { readonly seq: number; readonly until: number }>();
+  /** By lane: where the message in hand stands. */
+  const sending = new Map<string, { readonly place: string; readonly seq: number }>();
 
   function pump(): void {
     if (!running) return;
@@ -89,7 +98,16 @@ export function createSender(options: SenderOptions): Sender {
     }
     const limit = (outageAttempts > 0 ? PROBES : MAX_IN_FLIGHT) - busy.size;
     if (limit > 0) {
-      for (const row of outbox.due(clock.now(), { limit, busy: new Set(busy.keys()) })) {
+      let free = limit;
+      for (const row of outbox.due(clock.now(), {
+        limit: Math.min(MAX_LOOKED_AT, limit + behind.size * MAX_IN_FLIGHT),
+        busy: new Set(busy.keys()),
+      })) {
+        if (free === 0) break;
+        const place = placeOf(row);
+        if (place !== null && mustWait(place, row.seq)) continue;
+        free -= 1;
+        if (place !== null) sending.set(row.lane, { place, seq: row.seq });
         const work = carry(row).then(
           () => done(row.lane),
           (error: unknown) => {
@@ -104,6 +122,25 @@ export function createSender(options: SenderOptions): Sender {
     }
     scheduleNext();
   }
+  function mustWait(place: string, seq: number): boolean {
+    const first = behind.get(place);
+    if (first !== undefined) return first.seq < seq && first.until > clock.monotonic();
+    // While nobody knows whether the homeserver is back, messages of one place are not sent side by side either.
+    return outageAttempts > 0 && [...sending.values()].some((other) => other.place === place && other.seq < seq);
+  }
+  /** Kept until the row is settled: one that goes on failing is not waited for anew. */
+  function holdPlace({ lane, seq }: OutboxRow): void {
+    const place = sending.get(lane)?.place;
+    if (place === undefined || (behind.get(place)?.seq ?? Number.POSITIVE_INFINITY) <= seq) return;
+    const until = clock.monotonic() + ORDER_PATIENCE_MS;
+    behind.set(place, { seq, until });
+    retriesAt.add(until);
+  }
+  function freePlace({ lane, seq }: OutboxRow): void {
+    const place = sending.get(lane)?.place;
+    if (place !== undefined && behind.get(place)?.seq === seq) behind.delete(place);
+  }
+
   /** Retries are known to the millisecond; rows of an earlier process are looked for, and only while nothing else will wake us. */
   function scheduleNext(): void {
     const now = clock.monotonic();
@@ -118,6 +155,7 @@ export function createSender(options: SenderOptions): Sender {
   }
   function done(lane: string): void {
     busy.delete(lane);
+    sending.delete(lane);
     pump();
   }
 
@@ -133,6 +171,7 @@ export function createSender(options: SenderOptions): Sender {
       recovered();
       options.onSent?.(row, answer, durationMs);
       await outbox.markSent(row, answer, clock.now());
+      freePlace(row);
       if (durationMs < EDIT_SPACING_MS) await sleep(clock, EDIT_SPACING_MS);
     } catch (error) {
       if (!isMatrixError(error)) throw error;
@@ -162,6 +201,7 @@ export function createSender(options: SenderOptions): Sender {
     // A refused connection says nothing about the row: the gate alone holds it back, so that a sign of life frees it at once.
     const delayMs = error.status === 0 && plan.outage ? 0 : plan.delayMs;
     const at = Math.min(clock.now() + delayMs, row.deadline_at);
+    holdPlace(row);
     logger.debug(
       { txn_id: row.txn_id, room_id: row.room_id, attempt: row.attempts + 1, code: error.errcode, status: error.status },
       'a send is retried',
@@ -184,6 +224,7 @@ export function createSender(options: SenderOptions): Sender {
       'an event could not be sent and was parked',
     );
     await outbox.park(row, reason);
+    freePlace(row);
     options.onParked?.(row, reason);
   }
 
@@ -228,6 +269,13 @@ export function createSender(options: SenderOptions): Sender {
       giveUp.cancel();
     },
   };
+}
+
+/** Where a message gets its place when it is sent: the room, or a thread of it. Null for what has none: an edit, state, what a tool sends. */
+function placeOf(row: OutboxRow): string | null {
+  if (row.edits_txn !== null || row.state_key !== null || row.kind === 'tool') return null;
+  const thread = /"rel_type":"m\.thread","event_id":"([^"]+)"|"event_id":"([^"]+)","rel_type":"m\.thread"/u.exec(row.content);
+  return `${row.room_id} ${thread?.[1] ?? thread?.[2] ?? ''}`;
 }
 
 interface SendRequest {

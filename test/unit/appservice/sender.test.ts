@@ -113,12 +113,15 @@ test('a state row is put as state', async () => {
   expect(homeserver.timeline(room).at(-1)).toMatchObject({ type: 'm.room.topic', state_key: '', content: { topic: 'x' } });
 });
 
-test('rows of a lane go one after the other, lanes side by side (G4)', async () => {
+const inThread = (root: string): JsonObject => ({ 'm.relates_to': { rel_type: 'm.thread', event_id: root } });
+
+test('rows of a lane go one after the other, lanes of other threads beside it (G4)', async () => {
   homeserver.trouble(/answer\.1$/, { kind: 'answer', status: 500, body: { errcode: 'M_UNKNOWN' } });
 
   await put('answer.1', { lane: 'slow' });
   await put('answer.2', { lane: 'slow' });
-  await put('answer.3', { lane: 'other' });
+  const root = homeserver.timeline(room)[0]?.event_id ?? '';
+  await put('answer.3', { lane: 'other', content: { msgtype: 'm.text', body: 'answer.3', ...inThread(root) } });
   await settle();
 
   expect(bodies()).toEqual(['answer.3']);
@@ -213,15 +216,22 @@ describe('while the homeserver is down', () => {
     expect(bodies()).toEqual(['answer.1']);
   });
 
-  test('a lane that always times out does not keep the others waiting (G4)', async () => {
+  test('a lane that always times out keeps newer messages of the same thread waiting for 20 s, and no others (G3, G4)', async () => {
     homeserver.trouble(/bad$/, ...Array.from({ length: 50 }, () => ({ kind: 'answer', status: 504, body: {} }) as const));
     await put('bad', { lane: 'bad' });
     await settle();
-    await put('good', { lane: 'good' });
+    const root = homeserver.timeline(room)[0]?.event_id ?? '';
+    await put('newer', { lane: 'newer' });
+    await put('good', { lane: 'good', content: { msgtype: 'm.text', body: 'good', ...inThread(root) } });
     await clock.advanceAsync(10_000);
     await settle();
-
     expect(bodies()).toEqual(['good']);
+
+    await clock.advanceAsync(10_000);
+    await settle();
+    await clock.advanceAsync(10_000);
+    await settle();
+    expect(bodies()).toEqual(['good', 'newer']);
   });
 });
 

@@ -112,4 +112,44 @@ describe('answers of one room', () => {
 
     expectSound(world, room, prompts, _name);
   });
+
+  test.each([
+    ['500', { status: 500, body: { errcode: 'M_UNKNOWN' } }],
+    ['502', { status: 502, body: 'Bad gateway' }],
+    ['429', { status: 429, body: { errcode: 'M_LIMIT_EXCEEDED', retry_after_ms: 4_000 } }],
+  ])('stand in that order when only the first one is answered with %s, three times (G3)', async (_name, answer) => {
+    const room = await directRoom();
+    let first: string | undefined;
+    let failures = 3;
+    world.fail(/send/u, (path) => {
+      first ??= path;
+      return path === first && failures-- > 0 ? answer : undefined;
+    });
+    const prompts: FakeEvent[] = [];
+    for (const text of ['one', 'two', 'three']) {
+      prompts.push(world.homeserver.say(room, ALICE, text));
+      await world.drive(() => world.rows('SELECT 1 FROM runs').length === prompts.length);
+      await world.drive(() => world.rows("SELECT 1 FROM runs WHERE status = 'completed'").length === prompts.length);
+    }
+    await world.drive(world.quiet);
+
+    expectSound(world, room, prompts, _name);
+  });
+
+  test('wait for one that always fails no longer than half a minute (G4)', async () => {
+    const room = await directRoom();
+    let first: string | undefined;
+    world.fail(/send/u, (path) => {
+      first ??= path;
+      return path === first ? { status: 500, body: { errcode: 'M_UNKNOWN' } } : undefined;
+    });
+    world.homeserver.say(room, ALICE, 'one');
+    await world.drive(() => world.rows("SELECT 1 FROM runs WHERE status = 'completed'").length === 1);
+    const two = world.homeserver.say(room, ALICE, 'two');
+    const from = world.clock.monotonic();
+    await world.drive(() => world.shown(room).length > 0);
+
+    expect(answersTo(world.shown(room), two.event_id)).toHaveLength(1);
+    expect(world.clock.monotonic() - from).toBeLessThan(30_000);
+  });
 });

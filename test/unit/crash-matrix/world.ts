@@ -366,8 +366,8 @@ export async function openWorld(options: WorldOptions = {}) {
       return struckAt;
     },
     /** Requests whose path fits are answered so; `undefined` lets one through. */
-    fail(path: RegExp, answer: () => { readonly status: number; readonly body: unknown } | undefined) {
-      failing = (asked) => (path.test(asked) ? answer() : undefined);
+    fail(path: RegExp, answer: (path: string) => { readonly status: number; readonly body: unknown } | undefined) {
+      failing = (asked) => (path.test(asked) ? answer(asked) : undefined);
     },
     /** Lets time pass, quietly or not. */
     async pass(ms: number) {
