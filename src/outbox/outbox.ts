@@ -8,6 +8,7 @@ import { type Insertable, sql as raw, type Selectable, type SqlBool } from 'kyse
 import type { DeviceId, EventId, OutboxTxnId, RoomId, RunId, UserId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
 import { LIMITS } from '../limits.ts';
+import { prepare } from '../store/prepared.ts';
 import type { OutboxTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 
@@ -78,6 +79,28 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     return store.read.get(count.where('state', '=', state))?.count ?? 0;
   }
 
+  const selectHeads = prepare(({ now, count }: { now: number; count: number }) =>
+    sql
+      .selectFrom('outbox as o')
+      .selectAll('o')
+      .where(isReady('o'))
+      .where((eb) =>
+        eb.not(
+          eb.exists(
+            eb
+              .selectFrom('outbox as p')
+              .select('p.seq')
+              .where(isReady('p'))
+              .whereRef('p.lane', '=', 'o.lane')
+              .whereRef('p.seq', '<', 'o.seq'),
+          ),
+        ),
+      )
+      .where('o.not_before', '<=', now)
+      .orderBy('o.seq')
+      .limit(count),
+  );
+
   const outbox: Outbox = {
     insert(tx, event, now) {
       const row: Insertable<OutboxTable> = {
@@ -122,27 +145,7 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     ofRun: (tx, run) => tx.all(sql.selectFrom('outbox').selectAll().where('run_id', '=', run).orderBy('seq')),
     due(now, { limit, busy }) {
       // The head of each lane: a row that waits for its retry holds back its own lane only.
-      const heads = store.read.all(
-        sql
-          .selectFrom('outbox as o')
-          .selectAll('o')
-          .where(isReady('o'))
-          .where((eb) =>
-            eb.not(
-              eb.exists(
-                eb
-                  .selectFrom('outbox as p')
-                  .select('p.seq')
-                  .where(isReady('p'))
-                  .whereRef('p.lane', '=', 'o.lane')
-                  .whereRef('p.seq', '<', 'o.seq'),
-              ),
-            ),
-          )
-          .where('o.not_before', '<=', now)
-          .orderBy('o.seq')
-          .limit(limit + busy.size),
-      );
+      const heads = store.read.all(selectHeads({ now, count: limit + busy.size }));
       return heads.filter((row) => !busy.has(row.lane)).slice(0, limit);
     },
     nextDueAt: () =>

@@ -3,7 +3,10 @@
  * waits up to a few hundredths of a second and goes out as one frame: a crash loses at most that, and the model says it again.
  * Cost: one row per flush, whatever the number of tokens.
  */
+import type { Insertable } from 'kysely';
 import type { RunId } from '../ids.ts';
+import { prepare } from '../store/prepared.ts';
+import type { FramesTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock, Timer } from '../time.ts';
 import type { Runs } from './ledger.ts';
@@ -58,15 +61,22 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
   let closed = false;
   let failed = false;
   let onItsWay = false;
+  const insertFrame = prepare((row: Insertable<FramesTable>) =>
+    store.sql.insertInto('frames').values({
+      run_id: row.run_id,
+      seq: row.seq,
+      kind: row.kind,
+      data: row.data,
+      at: row.at,
+    }),
+  );
 
   function insert(tx: Tx, items: readonly Pending[]): Frame[] {
     const at = clock.now();
     // Numbers are taken here, in the order of commits, so that a failed commit leaves no hole.
     const frames = items.map((item, index) => ({ seq: seq + index + 1, at, ...item }) as Frame);
     for (const frame of frames) {
-      tx.run(
-        store.sql.insertInto('frames').values({ run_id: run.id, seq: frame.seq, kind: frame.kind, data: JSON.stringify(frame.data), at }),
-      );
+      tx.run(insertFrame({ run_id: run.id, seq: frame.seq, kind: frame.kind, data: JSON.stringify(frame.data), at }));
     }
     return frames;
   }

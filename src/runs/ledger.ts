@@ -6,6 +6,7 @@
 import { sql as raw, type Selectable, type SqlBool } from 'kysely';
 import type { Refusal } from '../errors.ts';
 import type { EventId, OwnerId, RoomId, RunId, SessionId } from '../ids.ts';
+import { prepare } from '../store/prepared.ts';
 import type { RunsTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Principal } from '../turn/principal.ts';
@@ -79,6 +80,11 @@ const isUnfinished = (table: 'r' | 'p') => raw<SqlBool>`${raw.ref(`${table}.stat
 
 export function createRuns({ store, fence }: { store: Store; fence: number }): Runs {
   const { sql } = store;
+
+  /** Asked before each flush of an answer's frames. */
+  const selectHolder = prepare(({ id }: { id: RunId }) =>
+    sql.selectFrom('runs').select(['status', 'fence', 'attempt']).where('run_id', '=', id),
+  );
 
   const readPrompts = (tx: Tx, id: RunId) =>
     tx
@@ -175,7 +181,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
       return started === 0 ? undefined : runs.read(tx, id);
     },
     holds: (tx, run) => {
-      const row = tx.get(sql.selectFrom('runs').select(['status', 'fence', 'attempt']).where('run_id', '=', run.id));
+      const row = tx.get(selectHolder({ id: run.id }));
       return row !== undefined && row.status === 'running' && row.fence === run.fence && row.attempt === run.attempt;
     },
     extendLease(tx, run, until) {
