@@ -101,7 +101,7 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
     const outcome = await think(runner, job, { log, giveBack });
     over = true;
     if (failure !== null || outcome.kind === 'suspended') return await suspend(outcome);
-    await frameLog.flush();
+    await frameLog.settle();
     if (failure !== null) return await suspend(outcome);
     return await end(outcome);
   } finally {

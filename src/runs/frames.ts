@@ -25,9 +25,11 @@ export interface FrameLog {
   append<K extends WrittenKind>(kind: K, data: FrameData[K]): void;
   /** Writes what is pending and resolves when all of it is on disk. */
   flush(): Promise<void>;
+  /** Waits for what is being written; what is still to be written goes with `finishInTx`, in its commit instead of one of its own. */
+  settle(): Promise<void>;
   /**
    * Inside the terminal transaction: writes the rest plus these last frames; publish them with the returned function after the commit.
-   * Flush first: what is on its way to the disk has no number yet.
+   * Settle first: what is on its way to the disk has no number yet.
    */
   finishInTx(
     tx: Tx,
@@ -130,8 +132,13 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
       schedule();
       await writing;
     },
+    async settle() {
+      timer?.cancel();
+      timer = null;
+      await writing;
+    },
     finishInTx(tx, last) {
-      if (onItsWay) throw new Error('the frame log must be flushed before it is finished');
+      if (onItsWay) throw new Error('the frame log must be settled before it is finished');
       const items = [...pending, ...last];
       pending = [];
       const frames = insert(tx, items);
