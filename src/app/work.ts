@@ -249,8 +249,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     // A stop may have come while we waited: nothing is taken up any more.
     if (stopping) return;
     dispatcher.start();
-    await reportPing(ping, logger);
-    const { loadAgent } = await loading;
+    const [{ loadAgent }] = await Promise.all([loading, reportPing(ping, logger)]);
     const agent = loadAgent({
       config,
       store,
