@@ -38,7 +38,7 @@ export interface MatrixConnection {
 }
 
 export interface MatrixErrorFacts {
-  /** The homeserver's `errcode`, or one of `LocalErrcode`. */
+  /** The homeserver's `errcode`; or for what no homeserver said: UNREACHABLE, CONNECTION_LOST, TIMEOUT, NOT_JSON, TOO_LARGE, ABORTED. */
   readonly errcode: string;
   /** HTTP status; 0 when there was no answer. */
   readonly status: number;
@@ -47,8 +47,6 @@ export interface MatrixErrorFacts {
   readonly certain: boolean;
   readonly cause?: unknown;
 }
-/** Errcodes for what no homeserver said: no connection, no answer in time, an answer that is no JSON object, one that is too large, an abort. */
-export type LocalErrcode = 'UNREACHABLE' | 'CONNECTION_LOST' | 'TIMEOUT' | 'NOT_JSON' | 'TOO_LARGE' | 'ABORTED';
 
 export class MatrixError extends Error {
   override readonly name = 'MatrixError';

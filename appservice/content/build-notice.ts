@@ -11,8 +11,8 @@ import { buildRelation, type Place } from './relations.ts';
 import { renderMarkdown } from './render-markdown.ts';
 
 export const ERROR_KEY = 'ixo.oracle.error';
-export const MIRROR_KEY = 'ixo.oracle.mirror';
-export const DELEGATION_REQUIRED_KEY = 'ixo.oracle.delegation_required';
+const MIRROR_KEY = 'ixo.oracle.mirror';
+const DELEGATION_REQUIRED_KEY = 'ixo.oracle.delegation_required';
 
 /** A `Refusal` of src/errors.ts fits; its details and cause stay behind. */
 export interface NoticeError {

@@ -63,7 +63,13 @@ test('what waited before the start and what arrives later is handled, each room 
 
 test('one row of a room at a time, other rooms meanwhile, never more rooms than allowed', async () => {
   const held = gate();
-  const setup = setUp({ maxRooms: 2, handle: async (row) => (await held.wait(row), await setup.finish(row)) });
+  const setup = setUp({
+    maxRooms: 2,
+    handle: async (row) => {
+      await held.wait(row);
+      await setup.finish(row);
+    },
+  });
   const { inbox, dispatcher } = setup;
   dispatcher.start();
   await inbox.receive(['r1', 'r2', 'r3'].flatMap((room) => [1, 2].map((n) => incoming(`${room}.${n}`, { roomId: roomId(room) }))));
@@ -279,7 +285,12 @@ test('an arrival announced while its room is being handled is not missed and not
 
 test('stop waits for the row in hand, claims no other, and leaves no timer', async () => {
   const held = gate();
-  const setup = setUp({ handle: async (row) => (await held.wait(row), await setup.finish(row)) });
+  const setup = setUp({
+    handle: async (row) => {
+      await held.wait(row);
+      await setup.finish(row);
+    },
+  });
   const { inbox, dispatcher, clock } = setup;
   dispatcher.start();
   await inbox.receive([incoming('a'), incoming('b')]);
