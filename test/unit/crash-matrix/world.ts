@@ -377,6 +377,18 @@ export async function openWorld(options: WorldOptions = {}) {
         await clock.advanceAsync(1_000);
       }
     },
+    /** A copy of the data folder as it is now; `restore` makes it the next process's. */
+    backUp(): string {
+      const copy = join(folder, `backup-${steps.length}`);
+      cpSync(currentDir(), copy, { recursive: true });
+      return copy;
+    },
+    restore(copy: string) {
+      kill();
+      const dir = join(folder, String(processes.length + 1));
+      rmSync(dir, { recursive: true });
+      cpSync(copy, dir, { recursive: true });
+    },
     /** Forgets pushes that nobody took, as Synapse does when it stops. */
     losePushes() {
       collect();
