@@ -176,11 +176,14 @@ async function openThread(messages: number, modelUrl: string) {
   }
   /** What lies on disk once the log is folded in. */
   function bytesOnDisk(): number {
-    const wal = new Sqlite(join(dir, 'oracle.db'));
-    wal.pragma('wal_checkpoint(TRUNCATE)');
-    wal.close();
-    const checkpoints = readdirSync(join(dir, 'checkpoints')).map((name) => join(dir, 'checkpoints', name));
-    return [join(dir, 'oracle.db'), ...checkpoints].reduce((sum, file) => sum + statSync(file).size, 0);
+    const checkpoints = readdirSync(join(dir, 'checkpoints')).filter((name) => name.endsWith('.db'));
+    const files = [join(dir, 'oracle.db'), ...checkpoints.map((name) => join(dir, 'checkpoints', name))];
+    return files.reduce((sum, file) => {
+      const database = new Sqlite(file);
+      database.pragma('wal_checkpoint(TRUNCATE)');
+      database.close();
+      return sum + statSync(file).size;
+    }, 0);
   }
   let cpu: number[] = [];
   let from = 0;

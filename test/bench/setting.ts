@@ -108,6 +108,8 @@ export async function openSetting(onProgress: (line: string) => void): Promise<S
         BOT_HOP_BUDGET: '0',
         CONTEXT_MESSAGES: '16',
         LOG_FORMAT: 'json',
+        // A place of its own, so that the first start is one.
+        NODE_COMPILE_CACHE: join(dir, 'compiled'),
         ...env,
       }),
     async close() {
