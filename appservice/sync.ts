@@ -234,7 +234,11 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     nudge() {
       if (failures > 0 && running === null && started) void run();
     },
-    heldUntil: (room) => held.get(room) ?? null,
+    heldUntil(room) {
+      const until = held.get(room);
+      // Further away than any gap is waited for: the wall clock was put back since.
+      return until === undefined || until - clock.now() > LIMITS.gapWaitMs ? null : until;
+    },
     async stop() {
       started = false;
       timer?.cancel();

@@ -77,6 +77,8 @@ export interface Inbox {
 /** A claim that is not finished by then belongs to a process that died; longer than any admission may take. */
 const LEASE_MS = 120_000;
 const PRUNE_BATCH = 5_000;
+/** Longest time for which a row is put off. */
+const MAX_DELAY_MS = 60_000;
 
 export interface InboxOptions {
   readonly store: Store;
@@ -196,7 +198,8 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
         sql.selectFrom('inbox').selectAll().where('room_id', '=', room).where('state', '=', 'ready').orderBy('ord').orderBy('id').limit(1),
       );
       if (row === undefined) return { kind: 'empty' };
-      if (row.not_before > now) return { kind: 'later', at: row.not_before };
+      // Further away than any retry is set: the wall clock was put back since, and the room must not wait for it to catch up.
+      if (row.not_before > now && row.not_before - now <= MAX_DELAY_MS) return { kind: 'later', at: row.not_before };
       // A lease of this very process is not looked at: one loop per room claims one row at a time. Another process's is, until it ends.
       if (row.fence > fence && row.lease_until > now) return { kind: 'later', at: row.lease_until };
       const count = (): Promise<void> =>

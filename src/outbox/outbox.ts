@@ -58,6 +58,9 @@ export interface Outbox {
 /** Word for word the condition of the partial indexes: with a bound value each look would read every event ever sent (G16). */
 const isReady = (table: 'o' | 'p' | 'outbox') => raw<SqlBool>`${raw.ref(`${table}.state`)} = 'ready'`;
 
+/** Longest pause that a homeserver may ask for (appservice/client.ts) or a retry waits. */
+const MAX_DELAY_MS = 10 * 60_000;
+
 export interface OutboxIdentity {
   readonly sender: UserId;
   readonly deviceId: DeviceId;
@@ -79,7 +82,7 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     return store.read.get(count.where('state', '=', state))?.count ?? 0;
   }
 
-  const selectHeads = prepare(({ now, count }: { now: number; count: number }) =>
+  const selectHeads = prepare(({ now, latest, count }: { now: number; latest: number; count: number }) =>
     sql
       .selectFrom('outbox as o')
       .selectAll('o')
@@ -96,7 +99,8 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
           ),
         ),
       )
-      .where('o.not_before', '<=', now)
+      // Further away than any retry is set: the wall clock was put back since, and nobody must wait for it to catch up.
+      .where((eb) => eb.or([eb('o.not_before', '<=', now), eb('o.not_before', '>', latest)]))
       .orderBy('o.seq')
       .limit(count),
   );
@@ -145,7 +149,7 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     ofRun: (tx, run) => tx.all(sql.selectFrom('outbox').selectAll().where('run_id', '=', run).orderBy('seq')),
     due(now, { limit, busy }) {
       // The head of each lane: a row that waits for its retry holds back its own lane only.
-      const heads = store.read.all(selectHeads({ now, count: limit + busy.size }));
+      const heads = store.read.all(selectHeads({ now, latest: now + MAX_DELAY_MS, count: limit + busy.size }));
       return heads.filter((row) => !busy.has(row.lane)).slice(0, limit);
     },
     nextDueAt: () =>
