@@ -4,8 +4,10 @@
  * A row is claimed by a lease, never by a `running` state: a dead process must leave its rows free to take (G5, G18).
  * Cost: one insert, one claim and one delete per event; the oracle's own messages come back as events too and cost one read.
  */
+import type { Insertable } from 'kysely';
 import { type EventId, parseEventId, type RoomId, type UserId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
+import { prepare } from '../store/prepared.ts';
 import type { InboxTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
@@ -94,8 +96,18 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
   const lastLeft = store.read.get(sql.selectFrom('inbox').select((eb) => eb.fn.max('id').as('max')))?.max ?? 0;
   let nextOrd = (store.read.get(sql.selectFrom('inbox').select((eb) => eb.fn.max('ord').as('max')))?.max ?? 0) + 1;
 
+  const insertRow = prepare((row: Insertable<InboxTable>) =>
+    sql
+      .insertInto('inbox')
+      .values(row)
+      .onConflict((oc) => oc.column('event_id').doNothing()),
+  );
+  const selectSeen = prepare(({ eventId }: { eventId: EventId }) =>
+    sql.selectFrom('seen').select('event_id').where('event_id', '=', eventId),
+  );
+
   function isKnown(tx: Tx, eventId: EventId): boolean {
-    return tx.get(sql.selectFrom('seen').select('event_id').where('event_id', '=', eventId)) !== undefined;
+    return tx.get(selectSeen({ eventId })) !== undefined;
   }
   function remember(tx: Tx, eventId: EventId, at: number): boolean {
     return (
@@ -173,12 +185,7 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
           error: null,
         };
         // A dead row outlives what `seen` remembers: its event must not fail the transaction it comes back in.
-        const added = tx.run(
-          sql
-            .insertInto('inbox')
-            .values(row)
-            .onConflict((oc) => oc.column('event_id').doNothing()),
-        );
+        const added = tx.run(insertRow(row));
         if (added > 0) rooms.add(event.roomId);
       }
       return rooms;

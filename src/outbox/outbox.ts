@@ -82,6 +82,12 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     return store.read.get(count.where('state', '=', state))?.count ?? 0;
   }
 
+  const insertRow = prepare((row: Insertable<OutboxTable>) =>
+    sql
+      .insertInto('outbox')
+      .values(row)
+      .onConflict((oc) => oc.column('txn_id').doNothing()),
+  );
   const selectHeads = prepare(({ now, latest, count }: { now: number; latest: number; count: number }) =>
     sql
       .selectFrom('outbox as o')
@@ -126,12 +132,7 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
         sent_at: null,
         error: null,
       };
-      tx.run(
-        sql
-          .insertInto('outbox')
-          .values(row)
-          .onConflict((oc) => oc.column('txn_id').doNothing()),
-      );
+      tx.run(insertRow(row));
     },
     wake: () => {
       for (const listener of wakeListeners) listener();

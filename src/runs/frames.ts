@@ -63,15 +63,7 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
   let closed = false;
   let failed = false;
   let onItsWay = false;
-  const insertFrame = prepare((row: Insertable<FramesTable>) =>
-    store.sql.insertInto('frames').values({
-      run_id: row.run_id,
-      seq: row.seq,
-      kind: row.kind,
-      data: row.data,
-      at: row.at,
-    }),
-  );
+  const insertFrame = prepare((row: Insertable<FramesTable>) => store.sql.insertInto('frames').values(row));
 
   function insert(tx: Tx, items: readonly Pending[]): Frame[] {
     const at = clock.now();

@@ -3,11 +3,11 @@
  * a write of a run that lost its fence changes nothing and ends that execution (G18).
  * Cost per turn: one insert and two updates.
  */
-import { sql as raw, type Selectable, type SqlBool } from 'kysely';
+import { type Insertable, sql as raw, type Selectable, type SqlBool } from 'kysely';
 import type { Refusal } from '../errors.ts';
 import type { EventId, OwnerId, RoomId, RunId, SessionId } from '../ids.ts';
 import { prepare } from '../store/prepared.ts';
-import type { RunsTable } from '../store/schema.ts';
+import type { PendingInputsTable, RunsTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Principal } from '../turn/principal.ts';
 import { type Run, type RunStatus, type TurnHints, turnHints, type Usage } from './run.ts';
@@ -81,6 +81,8 @@ const isUnfinished = (table: 'r' | 'p') => raw<SqlBool>`${raw.ref(`${table}.stat
 export function createRuns({ store, fence }: { store: Store; fence: number }): Runs {
   const { sql } = store;
 
+  const insertRun = prepare((row: Insertable<RunsTable>) => sql.insertInto('runs').values(row));
+  const insertPrompt = prepare((row: Insertable<PendingInputsTable>) => sql.insertInto('pending_inputs').values(row));
   /** Asked before each flush of an answer's frames. */
   const selectHolder = prepare(({ id }: { id: RunId }) =>
     sql.selectFrom('runs').select(['status', 'fence', 'attempt']).where('run_id', '=', id),
@@ -94,7 +96,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
   const runs: Runs = {
     insert(tx, run, now) {
       tx.run(
-        sql.insertInto('runs').values({
+        insertRun({
           run_id: run.id,
           session_id: run.sessionId,
           room_id: run.roomId,
@@ -123,7 +125,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
     },
     addPrompt(tx, { runId, sessionId, promptId, principal, text }, now) {
       tx.run(
-        sql.insertInto('pending_inputs').values({
+        insertPrompt({
           run_id: runId,
           session_id: sessionId,
           prompt_id: promptId,

@@ -3,7 +3,10 @@
  * thread's length (G16), a redaction has one place to blank, and a lost checkpoint loses a turn, not a thread.
  * Rows are written with admission (prompts) and with the terminal transaction of a run (answers, tool calls and results).
  */
+import type { Insertable } from 'kysely';
 import type { RoomId, RunId, SessionId } from '../ids.ts';
+import { prepare } from '../store/prepared.ts';
+import type { TranscriptTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 
 export interface TranscriptEntry {
@@ -57,10 +60,11 @@ export function createTranscript({ store }: { store: Store }): Transcript {
     message: row.message === null ? null : JSON.parse(row.message),
     at: row.at,
   });
+  const insertEntry = prepare((row: Insertable<TranscriptTable>) => sql.insertInto('transcript').values(row));
   return {
     append(tx, entry) {
       tx.run(
-        sql.insertInto('transcript').values({
+        insertEntry({
           room_id: entry.roomId,
           session_id: entry.sessionId,
           run_id: entry.runId,

@@ -11,18 +11,19 @@ interface Placeholder {
 const isPlaceholder = (value: unknown): value is Placeholder => typeof value === 'object' && value !== null && mark in value;
 
 /**
- * `build` is called once, with a stand-in for each value: it may only put them where a value of the statement stands, never look at them.
+ * `build` is called once for each set of names, with a stand-in for each value: it may only put them where a value of the statement stands
+ * (a row of `values` is fine), never look at them.
  * @returns the statement with the values of this call.
  */
-export function prepare<Values extends object, Row>(
-  build: (values: Values) => Compilable<Row>,
-): (values: { readonly [Name in keyof Values]: Values[Name] }) => Compilable<Row> {
-  let compiled: ReturnType<Compilable<Row>['compile']> | undefined;
+export function prepare<Values extends object, Row>(build: (values: Values) => Compilable<Row>): (values: Values) => Compilable<Row> {
+  const known = new Map<string, ReturnType<Compilable<Row>['compile']>>();
   return (values) => ({
     compile() {
-      compiled ??= build(new Proxy({}, { get: (_, name) => ({ [mark]: String(name) }) }) as Values).compile();
-      const parameters = compiled.parameters.map((one) => (isPlaceholder(one) ? values[one[mark] as keyof Values] : one));
-      return { ...compiled, parameters };
+      const names = Object.keys(values);
+      const key = names.join();
+      const compiled = known.get(key) ?? build(Object.fromEntries(names.map((name) => [name, { [mark]: name }])) as Values).compile();
+      known.set(key, compiled);
+      return { ...compiled, parameters: compiled.parameters.map((one) => (isPlaceholder(one) ? values[one[mark] as keyof Values] : one)) };
     },
   });
 }

@@ -9,7 +9,7 @@ test('a statement is built once and takes the values of each call, null included
     built += 1;
     return store.sql.insertInto('audit').values({ at: row.at, run_id: row.run_id as never, tier: row.stage, decision: 'allowed' });
   });
-  await store.write((tx) => tx.run(insert({ run_id: 'a', stage: null, at: 1 })) + tx.run(insert({ at: 2, stage: 'signed', run_id: 'b' })));
+  await store.write((tx) => tx.run(insert({ run_id: 'a', stage: null, at: 1 })) + tx.run(insert({ run_id: 'b', stage: 'signed', at: 2 })));
   const last = prepare(({ count, before }: { count: number; before: number }) =>
     store.sql.selectFrom('audit').select(['run_id', 'tier', 'decision']).where('at', '<', before).orderBy('at', 'desc').limit(count),
   );
