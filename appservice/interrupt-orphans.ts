@@ -105,7 +105,7 @@ function readCurrentContent(event: JsonObject, oracle: UserId): JsonObject | nul
   return isJsonObject(shown) ? shown : content;
 }
 
-/** Pure: the last edit, or null when what is shown is finished or not an answer. */
+/** Pure: the last edit, or null when what is shown grows no more (a part in front of another one keeps `running`) or is not an answer. */
 export function buildInterruption(shown: JsonObject, target: EventId): JsonObject | null {
   const field = readRunField(shown);
   const body = shown['body'];

@@ -314,8 +314,18 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
       return row === null ? [] : [row];
     }
     const whole = marker === null ? split : growSplit(split, markerAfter(ended.text, marker));
-    return planFinal(partsOf(whole), shown).map(({ part, text, message }, index) => {
-      const version: Version = { seq: shown.nextSeq + index, part, text, editsTxn: message?.originTxn ?? null, live: false, status };
+    const parts = partsOf(whole);
+    const last = parts.findLast(({ text }) => text !== '')?.part ?? 1;
+    return planFinal(parts, shown).map(({ part, text, message }, index) => {
+      const version: Version = {
+        seq: shown.nextSeq + index,
+        part,
+        text,
+        editsTxn: message?.originTxn ?? null,
+        live: false,
+        // Only the last part says that the run ended: whoever reads along knows then that no further part follows.
+        status: part < last ? 'running' : status,
+      };
       return buildAnswerRow(version, facts);
     });
   }

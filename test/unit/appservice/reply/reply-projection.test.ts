@@ -353,6 +353,10 @@ describe('an answer in parts', () => {
 
     expect(bodies(it.room())).toEqual(expected(text));
     expect(it.timeline.events).toHaveLength(expected(text).length);
+    // Whoever has seen only the first of them must not take the answer for complete.
+    const statuses = it.room().map(({ run }) => run?.status);
+    expect(statuses.slice(0, -1)).toEqual(statuses.slice(1).map(() => 'running'));
+    expect(statuses.at(-1)).toBe('completed');
   });
 
   test('a part that used up its edits keeps one for the end, also when the next part has begun', async () => {
