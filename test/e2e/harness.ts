@@ -133,7 +133,7 @@ function expectCleanLog({ log, registration, expectedErrors }: TestOracle): void
       throw new Error(`a secret stands in the log:\n${describeLog(log.filter((line) => JSON.stringify(line).includes(secret)))}`);
   }
   const errors = log.filter(({ level, msg }) => (level === undefined || Number(level) >= ERROR_LEVEL) && !expectedErrors.has(msg));
-  if (errors.length > 0) throw new Error(`the oracle logged errors:\n${describeLog(errors)}`);
+  if (errors.length > 0) throw new Error(`the oracle logged errors:\n${describeLog(errors.slice(0, 10))}`);
 }
 
 async function buildSeat(index: number): Promise<Seat> {
