@@ -61,10 +61,17 @@ export function createPing({ api, registrationId, url, newId }: PingOptions): Pi
 /** Synapse gives a hanging endpoint 60 s. */
 const PING_TIMEOUT_MS = 65_000;
 /** Codes by which the homeserver says that it tried (spec v1.19, "Pinging"). They come with 502 and 504, as a proxy's errors would. */
-const TRIED = new Set(['M_BAD_STATUS', 'M_CONNECTION_FAILED', 'M_CONNECTION_TIMEOUT']);
+const NOT_REACHED = new Set(['M_CONNECTION_FAILED', 'M_CONNECTION_TIMEOUT']);
 
 function explain(cause: MatrixError, { registrationId, url }: { registrationId: string; url: string }): PingOutcome {
-  if (TRIED.has(cause.errcode)) {
+  if (cause.errcode === 'M_BAD_STATUS') {
+    return {
+      kind: 'unreachable',
+      remedy: `What answers at ${url} refuses the homeserver: give both the same registration (hs_token) and restart it, or correct \`url\`.`,
+      cause,
+    };
+  }
+  if (NOT_REACHED.has(cause.errcode)) {
     return {
       kind: 'unreachable',
       remedy: `The homeserver cannot reach ${url}: correct \`url\` in the registration, or open the way.`,

@@ -45,3 +45,7 @@ test.each([
 ] as const)('%s %d means %s', async (errcode, status, kind) => {
   expect(await pingOn(failing(errcode, status)).send()).toMatchObject({ kind });
 });
+
+test('an endpoint that answers and refuses points to the tokens, not to the network', async () => {
+  expect(await pingOn(failing('M_BAD_STATUS', 502)).send()).toMatchObject({ remedy: expect.stringContaining('hs_token') });
+});
