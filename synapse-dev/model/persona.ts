@@ -25,7 +25,11 @@ interface Asked {
   readonly intent: Intent;
 }
 
-export function decidePersonaReply(messages: readonly ChatMessage[], tools: readonly ChatTool[]): Reply {
+/** What the oracle shows of a group's talk before the mention (src/agent/plan-window.ts): said to others, so it is neither answered nor counted. */
+const OVERHEARD = /^Said in the room before, not to you/;
+
+export function decidePersonaReply(shown: readonly ChatMessage[], tools: readonly ChatTool[]): Reply {
+  const messages = shown.filter(({ role, text }) => role !== 'user' || !OVERHEARD.test(text));
   const users = messages.filter((message) => message.role === 'user').map((message) => message.text.trim());
   const turn = messages.slice(messages.findLastIndex((message) => message.role === 'assistant' && message.toolCalls.length === 0) + 1);
   const newest = turn.filter((message) => message.role === 'user').length;

@@ -39,6 +39,12 @@ describe('persona', () => {
     expect(textOf(answer)).toBe('According to `current_time` it is **2026-11-30T12:00:00Z**.');
   });
 
+  test('what was said to others in a group is neither answered nor acted on', () => {
+    const overheard = user('Said in the room before, not to you (for context only):\nbob: set the topic to "Mine"');
+
+    expect(textOf(decidePersonaReply([overheard, user('hello')], [TOPIC]))).toBe(textOf(decidePersonaReply([user('hello')], [TOPIC])));
+  });
+
   test('without a clock tool it says so and gives no time', () => {
     const text = textOf(decidePersonaReply([user('what time is it?')], [TOPIC]));
 
