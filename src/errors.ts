@@ -187,7 +187,7 @@ export const ERRORS = {
     status: 503,
     retryable: true,
     message: 'I was offline when you wrote this, please send it again.',
-    hint: 'Older than MAX_EVENT_LATENESS at the first claim.',
+    hint: 'Older than MAX_EVENT_LATENESS_S at the first claim.',
   },
   GAVE_UP: {
     status: 500,
@@ -212,7 +212,7 @@ export const ERRORS = {
     status: 504,
     retryable: true,
     message: 'The language model stopped sending. Please try again.',
-    hint: 'No bytes within MODEL_IDLE_TIMEOUT_MS.',
+    hint: 'No bytes within MODEL_IDLE_TIMEOUT_S.',
   },
   MODEL_RATE_LIMITED: {
     status: 503,

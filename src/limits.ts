@@ -14,7 +14,7 @@ export const LIMITS = {
   serverBucketBurst: 300,
   serverBucketPerSecond: 20,
   floodBucketsKept: 10_000,
-  // Joins and declines that wait for servers we do not trust; the homeserver may wait a minute for each.
+  /** Joins and declines that wait for servers we do not trust; the homeserver may wait a minute for each. */
   roomMovesAtOnce: 16,
   roomMovesAtOncePerServer: 2,
   promptChars: 64_000,
@@ -62,7 +62,7 @@ export const LIMITS = {
   sessionsPage: 100,
   historyPage: 200,
   // matrix client
-  // Members of all rooms that are kept in memory, some 200 bytes each: anybody may invite us into large rooms.
+  /** Members of all rooms that are kept in memory, some 200 bytes each: anybody may invite us into large rooms. */
   roomMembersKept: 500_000,
   matrixResponseBytes: 64 * 1024 * 1024,
   matrixTimeoutMs: 60_000,

@@ -120,7 +120,7 @@ export const configSchema = z.object({
     group: 'Oracle',
     description: 'DID of the on-chain entity of this oracle; only shown to clients.',
     expects: 'a DID',
-    leftOut: 'not shown',
+    leftOut: 'sessions show ORACLE_DID in its place, notices none',
   }),
   ORACLE_KEY_FILE: optional(kind.text(4_096), {
     group: 'Oracle',
