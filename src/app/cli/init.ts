@@ -151,8 +151,9 @@ experimental_features:
   msc2409_to_device_messages_enabled: true
   msc3202_transaction_extensions: true
 
-2. ${options.model === undefined ? 'Set MODEL_MAIN (and OPENAI_BASE_URL, OPENAI_API_KEY) in .env' : 'Set OPENAI_API_KEY in .env if the model needs a key'}, and UNSIGNED_USERS for accounts that do not sign.
-3. Run \`matrix-oracle start\`, then \`matrix-oracle doctor\` beside it.
+2. ${options.model === undefined ? 'Set MODEL_MAIN (and OPENAI_BASE_URL, OPENAI_API_KEY) in .env' : 'Set OPENAI_API_KEY in .env if the model needs a key'}, UNSIGNED_USERS for accounts that do not sign,
+   and PUBLIC_URL to where people reach the sidecar (http://127.0.0.1:3000 to try it on this machine).
+3. Run \`matrix-oracle start\`, then \`matrix-oracle doctor\` beside it (in a clone: \`npm run oracle -- start\`, \`npm run oracle -- doctor\`).
 4. Invite ${account} into a direct chat.
 `;
 }
