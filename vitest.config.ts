@@ -1,5 +1,6 @@
 /**
- * One project per kind of test, so that a run says what it needs: `unit`, `contracts` and `conformance` need nothing, `e2e` and `crash` a real Synapse.
+ * One project per kind of test, so that a run says what it needs: `unit`, `contracts`, `conformance` and `crash-matrix` need nothing, `e2e` and `crash` a
+ * real Synapse. `crash-matrix` kills whole oracles in one process at every durable step: too many to stand among what is run at every save.
  * The condition `matrix-oracle-source` is set twice on purpose: for what vitest transforms, and (execArgv) for what it leaves to Node. With only one
  * of them a plugin's `import 'matrix-oracle'` would load a second copy of src/, or the build that a clone does not have.
  */
@@ -30,6 +31,7 @@ export default defineConfig({
       project('unit'),
       project('contracts'),
       project('conformance', { globals: true, testTimeout: 30 * SECOND }),
+      project('crash-matrix', { testTimeout: 120 * SECOND }),
       project('e2e', { ...HEAVY, sequence: { groupOrder: 1 } }),
       project('crash', { ...HEAVY, sequence: { groupOrder: 2 } }),
     ],

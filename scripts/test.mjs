@@ -12,10 +12,7 @@ import { runStep } from './run-step.mjs';
 // Not a static import: an older Node would stop at the types before require-node is heard.
 const { readReport, sumReports, summaryLine } = await import('./read-test-report.ts');
 
-const STAGES = [
-  ['unit', 'contracts', 'conformance'],
-  ['e2e', 'crash'],
-];
+const STAGES = [['unit', 'contracts', 'conformance'], ['crash-matrix'], ['e2e', 'crash']];
 
 const named = process.argv.slice(2);
 const unknown = named.filter((name) => !STAGES.flat().includes(name));

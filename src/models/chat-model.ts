@@ -2,7 +2,7 @@
  * The library's streaming without what nobody here reads: for each token it joins the answer so far into a new message and tells callback
  * handlers and tracers, of which there are none. `readModelStream` does the joining, once. Saves about a quarter of the library's CPU per token.
  */
-import { BaseMessage, type AIMessageChunk } from '@langchain/core/messages';
+import { type AIMessageChunk, BaseMessage } from '@langchain/core/messages';
 import { ChatOpenAICompletions } from '@langchain/openai';
 
 type StreamIterator = ChatOpenAICompletions['_streamIterator'];

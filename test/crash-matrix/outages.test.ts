@@ -1,6 +1,6 @@
 /** The homeserver restarts, stalls and loses what it had queued: nobody waits in vain, and everything is said in its order. */
 import { afterEach, describe, expect, test } from 'vitest';
-import type { FakeEvent } from '../../fakes/fake-homeserver.ts';
+import type { FakeEvent } from '../fakes/fake-homeserver.ts';
 import { ALICE, answersTo, expectSound, ORACLE, openWorld, type World } from './world.ts';
 
 let world: World;

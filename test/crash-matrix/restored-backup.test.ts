@@ -1,6 +1,6 @@
 /** The database of some time ago under a room that went on: what the room shows as answered is not answered again (DESIGN §2, G2). */
 import { afterEach, expect, test } from 'vitest';
-import type { FakeEvent } from '../../fakes/fake-homeserver.ts';
+import type { FakeEvent } from '../fakes/fake-homeserver.ts';
 import { ALICE, answersTo, answerTo, ORACLE, openWorld, type World } from './world.ts';
 
 const open: World[] = [];

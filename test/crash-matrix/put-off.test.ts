@@ -1,8 +1,8 @@
 /** Stops, full disks and long absences in the middle of a run: none of them is the run's fault, and whatever comes of it is seen in the room (G5). */
 import { afterEach, describe, expect, test } from 'vitest';
-import { createGate, type Gate } from '../../../synapse-dev/model/reply.ts';
-import type { FakeEvent } from '../../fakes/fake-homeserver.ts';
-import { breakDisk } from '../../fakes/memory-store.ts';
+import { createGate, type Gate } from '../../synapse-dev/model/reply.ts';
+import type { FakeEvent } from '../fakes/fake-homeserver.ts';
+import { breakDisk } from '../fakes/memory-store.ts';
 import { ALICE, answersTo, answerTo, expectContiguous, expectSound, ORACLE, openWorld, type World } from './world.ts';
 
 let world: World;

@@ -1,6 +1,6 @@
 /** A group, two people at once, threads, a greeting and a refusal: killed after each step, everything is said once. */
 import { afterEach, expect, test } from 'vitest';
-import type { FakeEvent } from '../../fakes/fake-homeserver.ts';
+import type { FakeEvent } from '../fakes/fake-homeserver.ts';
 import { ALICE, answersTo, answerTo, BOB, expectContiguous, ORACLE, openWorld, type World } from './world.ts';
 
 const open: World[] = [];

@@ -1,12 +1,12 @@
 /** A row that ends the process whenever it is looked at: it must come to an end, and take no other message with it. */
 import { expect, test } from 'vitest';
-import { createDispatcher } from '../../../src/inbox/dispatcher.ts';
-import { createInbox, type InboxRow, type IncomingEvent } from '../../../src/inbox/inbox.ts';
-import { openStore } from '../../../src/store/store.ts';
-import { incoming, ORACLE, roomId } from '../../fakes/events.ts';
-import { FAKE_START_MS, fakeClock } from '../../fakes/fake-clock.ts';
-import { fakeLogger } from '../../fakes/fake-logger.ts';
-import { settle, tempFolder } from '../../fakes/memory-store.ts';
+import { createDispatcher } from '../../src/inbox/dispatcher.ts';
+import { createInbox, type InboxRow, type IncomingEvent } from '../../src/inbox/inbox.ts';
+import { openStore } from '../../src/store/store.ts';
+import { incoming, ORACLE, roomId } from '../fakes/events.ts';
+import { FAKE_START_MS, fakeClock } from '../fakes/fake-clock.ts';
+import { fakeLogger } from '../fakes/fake-logger.ts';
+import { settle, tempFolder } from '../fakes/memory-store.ts';
 
 /** Starts processes on one database until one survives; `handle` returns false to die at once, before anything that waits is committed. */
 async function startUntilAlive(events: readonly IncomingEvent[], handle: (row: InboxRow) => boolean | Promise<boolean>) {

@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import { afterEach, describe, expect, test } from 'vitest';
-import type { FakeEvent } from '../../fakes/fake-homeserver.ts';
+import type { FakeEvent } from '../fakes/fake-homeserver.ts';
 import { ALICE, expectSound, ORACLE, openWorld, type World } from './world.ts';
 
 const open: World[] = [];

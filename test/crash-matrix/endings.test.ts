@@ -2,12 +2,12 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { createGate } from '../../../synapse-dev/model/reply.ts';
+import { createGate } from '../../synapse-dev/model/reply.ts';
 import { ALICE, answersTo, answerTo, expectContiguous, expectSound, ORACLE, openWorld, type World } from './world.ts';
 
 const layout = vi.hoisted(() => ({ isBroken: false }));
-vi.mock('../../../appservice/content/render-markdown.ts', async (original) => {
-  const real = await original<typeof import('../../../appservice/content/render-markdown.ts')>();
+vi.mock('../../appservice/content/render-markdown.ts', async (original) => {
+  const real = await original<typeof import('../../appservice/content/render-markdown.ts')>();
   return {
     ...real,
     renderMarkdown(...args: Parameters<typeof real.renderMarkdown>) {

@@ -1,8 +1,8 @@
 /** A portal's prompt stands in the room before its answer, both once, whatever dies in between; who waits for it over HTTP hears the end (G2, G4, G7). */
 import { afterEach, expect, test } from 'vitest';
-import type { RunNews } from '../../../src/runs/viewers.ts';
-import type { SidecarDeps } from '../../../src/sidecar/deps.ts';
-import type { Paced } from '../../../src/turn/throttle.ts';
+import type { RunNews } from '../../src/runs/viewers.ts';
+import type { SidecarDeps } from '../../src/sidecar/deps.ts';
+import type { Paced } from '../../src/turn/throttle.ts';
 import { ALICE, answerTo, expectContiguous, ORACLE, openWorld, type World } from './world.ts';
 
 const open: World[] = [];
