@@ -1,4 +1,5 @@
 /** What the process tells of itself: gauges read at each scrape, counters of runs, and the parts that make it ready. */
+import type { ErrorCode } from '../errors.ts';
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import type { Outbox } from '../outbox/outbox.ts';
@@ -16,6 +17,13 @@ export function readDepths({ inbox, outbox, scheduler, now }: { inbox: Inbox; ou
     outboxParked: outbox.parked(),
     runsActive: scheduler,
   };
+}
+
+/** A refusal in a room is one of the errors too; a run's own are counted when it ends. */
+export function observeAdmission(metrics: Metrics, outcome: string, reason: string): void {
+  metrics.admission(outcome, reason);
+  if (outcome === 'refused') metrics.error(reason);
+  if (outcome === 'gave_up') metrics.error('GAVE_UP' satisfies ErrorCode);
 }
 
 export function observeRun(metrics: Metrics, event: RunObservation): void {

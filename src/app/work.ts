@@ -49,7 +49,7 @@ import { verifyInvocation } from '../ucan/verify-invocation.ts';
 import { dataPaths } from './data-paths.ts';
 import { keepHouse } from './keep-house.ts';
 import { obeyControl } from './obey-control.ts';
-import { observeRun, readDepths, readHealth } from './observe-work.ts';
+import { observeAdmission, observeRun, readDepths, readHealth } from './observe-work.ts';
 import type { Data } from './open-data.ts';
 import { createPortal } from './portal.ts';
 import { createGreeting, createNoticeWords } from './room-words.ts';
@@ -202,7 +202,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     },
     greet: createGreeting({ outbox, name: config.oracleName, userId: oracle, now }),
     newRequestId: newId,
-    observe: (outcome, reason) => metrics.admission(outcome, reason),
+    observe: (outcome, reason) => observeAdmission(metrics, outcome, reason),
     oracle,
     oracleName: config.oracleName,
     rules,
@@ -298,6 +298,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     },
     health: () => readHealth(store, outbox, parts),
     models: () => ({ ids: modelIds, default: config.modelMain }),
+    observeRefusal: (code) => metrics.error(code),
     clock,
     logger,
     newRequestId: newId,

@@ -1,7 +1,7 @@
 /** Everything the sidecar needs, as ports: it knows neither Matrix nor the process it runs in. `src/app/main.ts` wires them. */
 
 import type { RoomDirectory } from '../admission/room-facts.ts';
-import type { Refusal } from '../errors.ts';
+import type { ErrorCode, Refusal } from '../errors.ts';
 import type { Did, EventId, RoomId, SessionId, TokenId, UserId } from '../ids.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Result } from '../result.ts';
@@ -67,6 +67,8 @@ export interface SidecarDeps {
   readonly wakeScheduler: () => void;
   readonly health: () => Health;
   readonly models: () => { readonly ids: readonly string[]; readonly default: string };
+  /** Of a request that was answered with an error. Not of a run that failed: that is counted when the run ends. */
+  readonly observeRefusal: (code: ErrorCode) => void;
   readonly clock: Clock;
   readonly logger: Logger;
   /** A fresh random id; for requests that bring none, or one that may not be logged. */

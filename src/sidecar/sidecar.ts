@@ -61,7 +61,10 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
     reply.headers({ 'x-request-id': request.id, 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' });
   });
   app.setErrorHandler(async (error, request, reply) => fail(error, request, reply, deps));
-  app.setNotFoundHandler(async (request, reply) => sendProblem(reply, request, refusal('NOT_FOUND')));
+  app.setNotFoundHandler(async (request, reply) => {
+    deps.observeRefusal('NOT_FOUND');
+    await sendProblem(reply, request, refusal('NOT_FOUND'));
+  });
 
   registerCors(app, options.corsOrigins);
   void app.register(swagger, {
@@ -132,6 +135,7 @@ async function fail(error: unknown, request: FastifyRequest, reply: FastifyReply
   if (reply.raw.destroyed) return void deps.logger.debug(fields, 'a caller left before the answer');
   if (code === 'INTERNAL' || code === 'STORAGE_UNAVAILABLE') deps.logger.error({ ...fields, err: cause ?? error }, 'a request failed');
   else deps.logger.info(fields, 'a request was refused');
+  if (why.details?.['runId'] === undefined) deps.observeRefusal(code);
   await audit(request, why, deps);
   await sendProblem(reply, request, why);
 }

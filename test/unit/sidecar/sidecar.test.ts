@@ -269,3 +269,13 @@ test('what is no HTTP, and headers without end, get a JSON answer too', async ()
     expect(JSON.parse(reply.split('\r\n\r\n')[1]!)).toMatchObject({ statusCode: 400, code: 'BAD_REQUEST', requestId: expect.any(String) });
   }
 });
+
+test('what is refused is counted by its code', async () => {
+  await world.close();
+  const codes: string[] = [];
+  world = createWorld({ observeRefusal: (code) => void codes.push(code) });
+  await get('/nothing');
+  await get('/sessions');
+  await get('/health');
+  expect(codes).toEqual(['NOT_FOUND', 'UNAUTHENTICATED']);
+});

@@ -183,6 +183,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     wakeScheduler: () => scheduler.wake(),
     health: () => ({ live: true, ready: true, parts: [{ name: 'store', ok: true }] }),
     models: () => ({ ids: ['demo', 'other'], default: 'demo' }),
+    observeRefusal: () => undefined,
     clock,
     logger,
     newRequestId: () => `made-${++ids}`,
