@@ -4,9 +4,8 @@
  * the dispatcher tries the row again.
  */
 import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
-import { type EventId, type RoomId, serverOf, type UserId, unsignedPrincipalId } from '../ids.ts';
+import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { Inbox, InboxRow } from '../inbox/inbox.ts';
-import { Unavailable } from '../inbox/unavailable.ts';
 import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
 import { assertNever, type Result } from '../result.ts';
@@ -18,18 +17,11 @@ import type { Store, Tx } from '../store/store.ts';
 import { writeAudit } from '../turn/audit.ts';
 import type { MatrixIncoming } from '../turn/prompt.ts';
 import { beginTurn, type Refused, type TurnChecks } from '../turn/turn.ts';
-import { spend } from '../ucan/replay.ts';
-import { type AccessRules, isTrustedServer, mayInvite, mayUse } from './access.ts';
-import {
-  type Admission,
-  decideAdmission,
-  type IgnoreReason,
-  isBotLoop,
-  latenessOf,
-  type Screened,
-  screenItem,
-  type TurnTimes,
-} from './decide-admission.ts';
+import { type AccessRules, mayInvite, mayUse } from './access.ts';
+import { createAdmitChange } from './admit-change.ts';
+import { createAdmitRoom } from './admit-room.ts';
+import { type Admission, decideAdmission, isBotLoop, latenessOf, type Screened, screenItem, type TurnTimes } from './decide-admission.ts';
+import { createEndRow } from './end-row.ts';
 import type { FloodGuard } from './flood.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
 import type { KnownRooms } from './known-rooms.ts';
@@ -71,24 +63,12 @@ export interface Admit {
 }
 
 export function createAdmit(options: AdmitOptions): Admit {
-  const { store, inbox, rooms, actions, known, runs, scheduler, transcript, notices, checks, flood, logger, now, oracle, rules } = options;
+  const { store, inbox, rooms, actions, known, scheduler, transcript, notices, checks, flood, logger, now, oracle, rules } = options;
   const { sql } = store;
-
-  function note(row: InboxRow, outcome: string, reason: string): void {
-    options.observe(outcome, reason);
-    logger.debug({ event_id: row.eventId, room_id: row.roomId, reason, type: outcome }, 'an event was admitted or ignored');
-  }
-  /** Ends the row with what belongs to it. */
-  async function finish(row: InboxRow, change: (tx: Tx) => void = () => undefined): Promise<void> {
-    await store.write((tx) => {
-      change(tx);
-      inbox.finish(tx, row);
-    });
-  }
-  async function ignore(row: InboxRow, reason: IgnoreReason): Promise<void> {
-    note(row, 'ignored', reason);
-    await finish(row);
-  }
+  const end = createEndRow(options);
+  const { note, finish, ignore, factsOf } = end;
+  const room = createAdmitRoom(options, end);
+  const change = createAdmitChange(options, end);
 
   /** Monotonic ms; no earlier than what could still be answered, so that a claimed age buys little (G14). */
   const sentAtOf = (row: InboxRow): number =>
@@ -115,96 +95,20 @@ export function createAdmit(options: AdmitOptions): Admit {
       case 'ignore':
         return ignore(row, screened.reason);
       case 'invite':
-        return item.kind === 'invite' ? takeInvite(row, item, screened) : ignore(row, 'not_a_prompt');
+        return item.kind === 'invite' ? room.takeInvite(row, item, screened) : ignore(row, 'not_a_prompt');
       case 'own_membership':
-        return noteMembership(row, screened.membership);
+        return room.noteMembership(row, screened.membership);
       case 'room_changed':
-        return noteChange(row, screened.leave);
+        return room.noteChange(row, screened.leave);
       case 'message':
         return takeMessage(row, screened.message);
       case 'edit':
-        return item.kind === 'edit' ? amend(row, item) : ignore(row, 'not_a_prompt');
+        return item.kind === 'edit' ? change.amend(row, item) : ignore(row, 'not_a_prompt');
       case 'redaction':
-        return redact(row, item, screened.target);
+        return change.redact(row, item, screened.target);
       default:
         return assertNever(screened);
     }
-  }
-
-  /**
-   * Our homeserver asks the inviter's about a join and about a decline, and waits as long as that one likes. A hundred invites of a server
-   * that never answers must not take every connection and every room's turn.
-   */
-  const moves: string[] = [];
-  async function takeInvite(row: InboxRow, item: InboxItem & { kind: 'invite' }, screened: Screened & { kind: 'invite' }): Promise<void> {
-    if (isTrustedServer(item.sender, rules)) return decideInvite(row, item, screened);
-    const server = serverOf(item.sender);
-    const ofServer = moves.filter((other) => other === server).length;
-    if (ofServer >= LIMITS.roomMovesAtOncePerServer || moves.length >= LIMITS.roomMovesAtOnce)
-      throw new Unavailable('too many rooms are entered and left at once');
-    moves.push(server);
-    try {
-      return await decideInvite(row, item, screened);
-    } finally {
-      moves.splice(moves.indexOf(server), 1);
-    }
-  }
-
-  async function decideInvite(row: InboxRow, item: InboxItem & { kind: 'invite' }, screened: Screened & { kind: 'invite' }): Promise<void> {
-    if (!screened.accept) {
-      await actions.leave(row.roomId, screened.reason);
-      note(row, 'declined', screened.because);
-      return finish(row, (tx) => known.left(tx, row.roomId));
-    }
-    await store.write((tx) => known.invited(tx, row.roomId, { inviter: item.sender, isDirect: item.isDirect, at: item.sentAt }));
-    if ((await actions.join(row.roomId)) === 'gone') {
-      note(row, 'declined', 'not_joined');
-      return finish(row, (tx) => known.left(tx, row.roomId));
-    }
-    await store.write((tx) => known.joined(tx, row.roomId, now()));
-    rooms.forget(row.roomId);
-    const facts = await factsOf(row.roomId);
-    if (facts.encryption === 'encrypted') return leaveEncrypted(row);
-    // What the inviter typed before the join ("hello") reaches the inbox here, ahead of what came since.
-    await actions.readBackToInvite(row.roomId);
-    note(row, 'joined', facts.kind);
-    let said = (): void => undefined;
-    await finish(row, (tx) => {
-      known.firstRead(tx, row.roomId);
-      if (facts.kind === 'group') said = options.greet(tx, row.roomId);
-    });
-    said();
-  }
-
-  /**
-   * A room that we are in and that cannot be looked up is not "a group that we are not in": a message would be dropped without a word each
-   * time the homeserver restarts (G1), and a greeting would go out although nobody knows whether the room is encrypted (G11).
-   */
-  async function factsOf(room: RoomId): Promise<RoomFacts> {
-    const facts = await rooms.facts(room);
-    if (facts.encryption === 'unknown' && known.of(room)?.membership !== 'left') throw new Unavailable('the room cannot be looked up');
-    return facts;
-  }
-
-  async function leaveEncrypted(row: InboxRow): Promise<void> {
-    await actions.leave(row.roomId, 'This oracle cannot read encrypted rooms yet. Please invite it into a room without encryption.');
-    rooms.forget(row.roomId);
-    note(row, 'left', 'encrypted_room');
-    await finish(row, (tx) => known.left(tx, row.roomId));
-  }
-
-  async function noteMembership(row: InboxRow, membership: 'join' | 'leave' | 'ban'): Promise<void> {
-    rooms.forget(row.roomId);
-    note(row, 'ignored', 'membership');
-    // A stuck push brings a leave long after we were invited again (research/synapse.md §0): the room itself says what is true.
-    if (membership !== 'join' && (await rooms.facts(row.roomId)).joined) return finish(row);
-    await finish(row, (tx) => (membership === 'join' ? known.joined(tx, row.roomId, now()) : known.left(tx, row.roomId)));
-  }
-
-  async function noteChange(row: InboxRow, leave: string | null): Promise<void> {
-    rooms.forget(row.roomId);
-    if (leave !== null && known.of(row.roomId)?.membership === 'joined') return leaveEncrypted(row);
-    return ignore(row, 'membership');
   }
 
   async function takeMessage(row: InboxRow, message: MessageItem): Promise<void> {
@@ -360,86 +264,6 @@ export function createAdmit(options: AdmitOptions): Admit {
       });
     });
     said();
-  }
-
-  /** Only what has not started can be amended, and only under at least the authority of the message itself. */
-  async function amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void> {
-    const waiting = runs.waitingPrompt(store.read, item.target);
-    if (waiting === null) return ignore(row, 'edit_too_late');
-    if (item.text.trim() === '') return ignore(row, 'empty_body');
-    if (item.text.length > LIMITS.promptChars) return ignore(row, 'too_long');
-    const facts = await factsOf(row.roomId);
-    const authenticated = await checks.authenticate({
-      via: 'matrix',
-      text: item.text,
-      roomId: row.roomId,
-      direct: facts.kind === 'direct',
-      sender: item.sender,
-      hints: {},
-      requestId: options.newRequestId(),
-      eventId: row.eventId,
-      eventType: 'm.room.message',
-      content: item.content,
-      sentAt: item.sentAt,
-      threadRoot: null,
-      conversation: { kind: 'rolling' },
-      editsTarget: item.target,
-      alongside: () => undefined,
-    });
-    if (!authenticated.ok) return ignore(row, 'edit_of_another');
-    const { principal, token } = authenticated.value;
-    if (principal.id !== waiting.principalId || principal.tier !== waiting.tier) return ignore(row, 'edit_of_another');
-    await finish(row, (tx) => {
-      // It may have started while we looked: then the edit comes too late, like any other.
-      if (runs.waitingPrompt(tx, item.target) === null) return;
-      runs.amendPrompt(tx, item.target, item.text);
-      if (token !== null) spend(store, tx, token, { promptId: row.eventId, runId: waiting.runId });
-    });
-    note(row, 'amended', 'edit');
-  }
-
-  /** The author or a moderator takes a prompt back (G9): it leaves a run that has not started, stops one that has, and its text is blanked. */
-  async function redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
-    const prompt = store.read.get(
-      sql
-        .selectFrom('pending_inputs as p')
-        .innerJoin('runs as r', 'r.run_id', 'p.run_id')
-        .select(['r.run_id', 'r.session_id', 'r.matrix_user_id'])
-        .where('p.prompt_id', '=', target)
-        .where('r.room_id', '=', row.roomId),
-    );
-    if (prompt === undefined) return forget(row, item, target);
-    if (prompt.matrix_user_id !== item.sender && !(await rooms.mayRedact(row.roomId, item.sender))) return ignore(row, 'redaction');
-    await finish(row, (tx) => {
-      if (runs.waitingPrompt(tx, target) !== null) runs.withdrawPrompt(tx, target, prompt.run_id, now());
-      else tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('prompt_id', '=', target));
-      tx.run(sql.updateTable('transcript').set({ text: '', message: null, redacted: 1 }).where('event_id', '=', target));
-    });
-    scheduler.cancel(prompt.session_id, prompt.run_id);
-    note(row, 'redacted', 'redaction');
-  }
-
-  /** What was only overheard is kept as context, and must go as well. */
-  async function forget(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
-    const said = sql.selectFrom('transcript').select('speaker').where('event_id', '=', target).where('room_id', '=', row.roomId);
-    const buried = sql.selectFrom('inbox').select('sender').where('event_id', '=', target).where('room_id', '=', row.roomId);
-    const dead = store.read.get(buried.where('state', '=', 'dead'))?.sender;
-    const speaker = store.read.get(said)?.speaker ?? (dead === undefined ? undefined : unsignedPrincipalId(dead as UserId));
-    const mayTake =
-      speaker !== undefined && (speaker === unsignedPrincipalId(item.sender) || (await rooms.mayRedact(row.roomId, item.sender)));
-    note(row, 'ignored', 'redaction');
-    await finish(row, (tx) => {
-      if (!mayTake) return;
-      tx.run(
-        sql
-          .updateTable('transcript')
-          .set({ text: '', message: null, redacted: 1 })
-          .where('event_id', '=', target)
-          .where('room_id', '=', row.roomId),
-      );
-      // An operator who requeues what was given up must not have it answered.
-      tx.run(sql.deleteFrom('inbox').where('event_id', '=', target).where('room_id', '=', row.roomId).where('state', '=', 'dead'));
-    });
   }
 
   async function giveUp(row: InboxRow): Promise<void> {

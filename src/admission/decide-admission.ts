@@ -59,7 +59,7 @@ export interface Screening {
   readonly seenSince: number;
 }
 
-const ENCRYPTED_REASON = 'This oracle cannot read encrypted rooms yet. Please invite it into a room without encryption.';
+export const ENCRYPTED_REASON = 'This oracle cannot read encrypted rooms yet. Please invite it into a room without encryption.';
 const INVITE_REFUSED_REASON = 'This oracle does not take invites from your account. Please ask its operator.';
 const FLOOD_REASON = 'Too many invites at once. Please try again later.';
 const PROMPT_TYPES = new Set(['m.text', 'm.emote']);
@@ -183,7 +183,7 @@ function hasPill(message: MessageItem, oracle: UserId): boolean {
   );
 }
 
-function afterCommandPrefix(text: string, prefix: string): string | null {
+export function afterCommandPrefix(text: string, prefix: string): string | null {
   if (prefix === '' || !text.startsWith(prefix)) return null;
   const rest = text.slice(prefix.length);
   if (rest !== '' && !/^\s/u.test(rest)) return null;

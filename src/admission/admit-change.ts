@@ -1,0 +1,112 @@
+/**
+ * What becomes of a prompt that its author corrects or takes back (DESIGN §7). A correction counts only until the turn starts; taking back counts
+ * always: it stops what runs and blanks what was kept.
+ */
+import { type EventId, type UserId, unsignedPrincipalId } from '../ids.ts';
+import type { InboxRow } from '../inbox/inbox.ts';
+import { LIMITS } from '../limits.ts';
+import { spend } from '../ucan/replay.ts';
+import { mayUse } from './access.ts';
+import type { AdmitOptions } from './admit.ts';
+import { afterCommandPrefix } from './decide-admission.ts';
+import type { EndRow } from './end-row.ts';
+import type { InboxItem } from './inbox-item.ts';
+
+export type AdmitChangeOptions = Pick<
+  AdmitOptions,
+  'store' | 'rooms' | 'runs' | 'scheduler' | 'checks' | 'now' | 'newRequestId' | 'rules' | 'commandPrefix'
+>;
+export interface AdmitChange {
+  amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void>;
+  redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void>;
+}
+
+export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): AdmitChange {
+  const { store, rooms, runs, scheduler, checks, now, newRequestId, rules, commandPrefix } = options;
+  const { note, finish, ignore, factsOf } = end;
+  const { sql } = store;
+
+  /** Only what has not started can be amended, and only under at least the authority of the message itself. */
+  async function amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void> {
+    const waiting = runs.waitingPrompt(store.read, item.target);
+    if (waiting === null) return ignore(row, 'edit_too_late');
+    if (item.text.trim() === '') return ignore(row, 'empty_body');
+    if (item.text.length > LIMITS.promptChars) return ignore(row, 'too_long');
+    if (!mayUse(item.sender, rules)) return ignore(row, 'not_allowed');
+    const facts = await factsOf(row.roomId);
+    const text = facts.kind === 'direct' ? item.text : (afterCommandPrefix(item.text, commandPrefix) ?? item.text);
+    const authenticated = await checks.authenticate({
+      via: 'matrix',
+      text,
+      roomId: row.roomId,
+      direct: facts.kind === 'direct',
+      sender: item.sender,
+      hints: {},
+      requestId: newRequestId(),
+      eventId: row.eventId,
+      eventType: 'm.room.message',
+      content: item.content,
+      sentAt: item.sentAt,
+      threadRoot: null,
+      conversation: { kind: 'rolling' },
+      editsTarget: item.target,
+      alongside: () => undefined,
+    });
+    if (!authenticated.ok) return ignore(row, 'edit_of_another');
+    const { principal, token } = authenticated.value;
+    if (principal.id !== waiting.principalId || principal.tier !== waiting.tier) return ignore(row, 'edit_of_another');
+    await finish(row, (tx) => {
+      // It may have started while we looked: then the edit comes too late, like any other.
+      if (runs.waitingPrompt(tx, item.target) === null) return;
+      runs.amendPrompt(tx, item.target, text);
+      if (token !== null) spend(store, tx, token, { promptId: row.eventId, runId: waiting.runId });
+    });
+    note(row, 'amended', 'edit');
+  }
+
+  /** The author or a moderator takes a prompt back (G9): it leaves a run that has not started, stops one that has, and its text is blanked. */
+  async function redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
+    const prompt = store.read.get(
+      sql
+        .selectFrom('pending_inputs as p')
+        .innerJoin('runs as r', 'r.run_id', 'p.run_id')
+        .select(['r.run_id', 'r.session_id', 'r.matrix_user_id'])
+        .where('p.prompt_id', '=', target)
+        .where('r.room_id', '=', row.roomId),
+    );
+    if (prompt === undefined) return forget(row, item, target);
+    if (prompt.matrix_user_id !== item.sender && !(await rooms.mayRedact(row.roomId, item.sender))) return ignore(row, 'redaction');
+    await finish(row, (tx) => {
+      if (runs.waitingPrompt(tx, target) !== null) runs.withdrawPrompt(tx, target, prompt.run_id, now());
+      else tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('prompt_id', '=', target));
+      tx.run(sql.updateTable('transcript').set({ text: '', message: null, redacted: 1 }).where('event_id', '=', target));
+    });
+    scheduler.cancel(prompt.session_id, prompt.run_id);
+    note(row, 'redacted', 'redaction');
+  }
+
+  /** What was only overheard is kept as context, and must go as well. */
+  async function forget(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
+    const said = sql.selectFrom('transcript').select('speaker').where('event_id', '=', target).where('room_id', '=', row.roomId);
+    const buried = sql.selectFrom('inbox').select('sender').where('event_id', '=', target).where('room_id', '=', row.roomId);
+    const dead = store.read.get(buried.where('state', '=', 'dead'))?.sender;
+    const speaker = store.read.get(said)?.speaker ?? (dead === undefined ? undefined : unsignedPrincipalId(dead as UserId));
+    const mayTake =
+      speaker !== undefined && (speaker === unsignedPrincipalId(item.sender) || (await rooms.mayRedact(row.roomId, item.sender)));
+    note(row, 'ignored', 'redaction');
+    await finish(row, (tx) => {
+      if (!mayTake) return;
+      tx.run(
+        sql
+          .updateTable('transcript')
+          .set({ text: '', message: null, redacted: 1 })
+          .where('event_id', '=', target)
+          .where('room_id', '=', row.roomId),
+      );
+      // An operator who requeues what was given up must not have it answered.
+      tx.run(sql.deleteFrom('inbox').where('event_id', '=', target).where('room_id', '=', row.roomId).where('state', '=', 'dead'));
+    });
+  }
+
+  return { amend, redact };
+}
