@@ -15,9 +15,9 @@ import { type ModelServer, startModelServer } from '../../synapse-dev/model/serv
 const SERVER_NAME = 'oracle.local';
 const BIN = join(import.meta.dirname, '..', '..', 'src', 'app', 'cli', 'bin.mjs');
 const READY_WITHIN_MS = 30_000;
-/** About two seconds of a fast model. */
-const STREAM_TOKENS = 160;
-const TOKENS_PER_SECOND = 80;
+/** Two seconds at the pace of the demo model. */
+const STREAM_TOKENS = 120;
+const TOKENS_PER_SECOND = 60;
 
 export interface Seat {
   readonly registration: Registration;
