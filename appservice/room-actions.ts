@@ -4,11 +4,12 @@
  * (no longer invited, room gone) is a value, everything else throws and the inbox row is tried again.
  */
 import type { RoomActions } from '../src/admission/room-facts.ts';
-import type { RoomId, UserId } from '../src/ids.ts';
+import type { EventId, RoomId, UserId } from '../src/ids.ts';
 import type { IncomingEvent } from '../src/inbox/inbox.ts';
 import { isJsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
+import type { Clock } from '../src/time.ts';
 import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
 import { logSkipped, type OnSkipped, readIncoming } from './read-incoming.ts';
 import type { Rooms } from './rooms.ts';
@@ -21,6 +22,7 @@ export interface RoomActionsOptions {
   readonly api: MatrixApi;
   readonly rooms: Pick<Rooms, 'forget'>;
   readonly oracle: UserId;
+  readonly clock: Clock;
   /** The inbox. */
   readonly receive: (events: IncomingEvent[]) => Promise<unknown>;
   readonly logger: Logger;
@@ -28,18 +30,30 @@ export interface RoomActionsOptions {
 }
 
 const PAGE = 100;
+/** Nobody watches a receipt by the millisecond, and a quick answer should not wait behind it on a homeserver with one core. */
+const READ_AFTER_MS = 400;
 const TYPING_MS = 30_000;
 const BEST_EFFORT_TIMEOUT_MS = 10_000;
 /** Words of a leave stand in the room for ever. */
 const MAX_REASON_CHARS = 500;
 
-export function createRoomActions({ api, rooms, oracle, receive, logger, onSkipped }: RoomActionsOptions): OracleRoomActions {
+export function createRoomActions({ api, rooms, oracle, clock, receive, logger, onSkipped }: RoomActionsOptions): OracleRoomActions {
   const bestEffort = (room: RoomId, what: Promise<unknown>): void => {
     what.catch((error: unknown) => {
       if (!isMatrixError(error)) logger.error({ room_id: room, err: error }, 'a receipt or typing notice failed');
       else logger.debug({ room_id: room, code: error.errcode, status: error.status }, 'a receipt or typing notice failed');
     });
   };
+
+  /** The newest admitted message of a room that waits for its receipt: a burst is one request. */
+  const unread = new Map<RoomId, EventId>();
+  function sendRead(room: RoomId): void {
+    const event = unread.get(room);
+    unread.delete(room);
+    if (event === undefined) return;
+    const path = matrixPath`/_matrix/client/v3/rooms/${room}/receipt/m.read/${event}`;
+    bestEffort(room, api.request('POST', path, { body: {}, timeoutMs: BEST_EFFORT_TIMEOUT_MS }));
+  }
 
   return {
     async join(room) {
@@ -65,8 +79,9 @@ export function createRoomActions({ api, rooms, oracle, receive, logger, onSkipp
       }
     },
     markRead(room, event) {
-      const path = matrixPath`/_matrix/client/v3/rooms/${room}/receipt/m.read/${event}`;
-      bestEffort(room, api.request('POST', path, { body: {}, timeoutMs: BEST_EFFORT_TIMEOUT_MS }));
+      const isWaiting = unread.has(room);
+      unread.set(room, event);
+      if (!isWaiting) clock.after(READ_AFTER_MS, () => sendRead(room));
     },
     typing(room, on, timeoutMs = TYPING_MS) {
       const path = matrixPath`/_matrix/client/v3/rooms/${room}/typing/${oracle}`;

@@ -43,6 +43,8 @@ export interface ReplyProjection extends Projection {
   onSent(row: OutboxRow, eventId: EventId, durationMs: number): void;
 }
 
+/** A person does not miss it before then. */
+export const TYPING_AFTER_MS = 300;
 /** Clients forget "is typing" after the 30 s the transport asks for. */
 export const TYPING_REFRESH_MS = 20_000;
 
@@ -67,20 +69,24 @@ export function createReplyProjection(options: ReplyOptions): ReplyProjection {
   };
 }
 
-/** Runs of two threads may share a room: it shows typing until the last of them is done. */
+/**
+ * Runs of two threads may share a room: it shows typing until the last of them is done. Not at once: an answer that is there sooner needs none, and
+ * on a homeserver with one core the request would stand in its way.
+ */
 function createTyping({ clock, typing }: Pick<ReplyOptions, 'clock' | 'typing'>): { start(room: RoomId): () => void } {
-  const rooms = new Map<RoomId, { runs: number; timer: Timer }>();
-  const refresh = (room: RoomId): Timer => {
-    typing(room, true);
-    return clock.after(TYPING_REFRESH_MS, () => {
+  const rooms = new Map<RoomId, { runs: number; shown: boolean; timer: Timer }>();
+  const showAfter = (room: RoomId, delayMs: number): Timer =>
+    clock.after(delayMs, () => {
       const known = rooms.get(room);
-      if (known !== undefined) known.timer = refresh(room);
+      if (known === undefined) return;
+      typing(room, true);
+      known.shown = true;
+      known.timer = showAfter(room, TYPING_REFRESH_MS);
     });
-  };
   return {
     start(room) {
       const known = rooms.get(room);
-      if (known === undefined) rooms.set(room, { runs: 1, timer: refresh(room) });
+      if (known === undefined) rooms.set(room, { runs: 1, shown: false, timer: showAfter(room, TYPING_AFTER_MS) });
       else known.runs += 1;
       return () => {
         const now = rooms.get(room);
@@ -89,7 +95,7 @@ function createTyping({ clock, typing }: Pick<ReplyOptions, 'clock' | 'typing'>)
         if (now.runs > 0) return;
         now.timer.cancel();
         rooms.delete(room);
-        typing(room, false);
+        if (now.shown) typing(room, false);
       };
     },
   };

@@ -102,7 +102,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   const api = connection.as(identity);
   const outbox = createOutbox({ store, identity: { sender: oracle, deviceId: config.matrixDeviceId } });
   const rooms = createRooms({ api, store, oracle, clock, logger });
-  const actions = createRoomActions({ api, rooms, oracle, receive: (events) => inbox.receive(events), logger, onSkipped });
+  const actions = createRoomActions({ api, rooms, oracle, clock, receive: (events) => inbox.receive(events), logger, onSkipped });
   const matrix = createMatrixAccess({ api, outbox, store, rooms, clock });
   const ping = createPing({ api: connection.bare, registrationId: config.matrixRegistrationId, url: appserviceUrl, newId });
 

@@ -111,6 +111,8 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
   }
 
   async function suspend(outcome: RunOutcome): Promise<Execution> {
+    // A bug, not the disk: its attempt counts, so that it ends instead of being tried every second for ever.
+    if (failure !== null && !(failure instanceof StorageError) && !(failure instanceof LostLease)) throw failure;
     if (failure instanceof LostLease) log.error({ err: failure }, 'a run was taken over by another instance');
     else if (failure !== null) log.error({ err: failure }, 'a run waits: its frames cannot be written');
     else {

@@ -25,6 +25,7 @@ beforeEach(async () => {
     api: homeserver.connection().as({ userId: ORACLE, deviceId: 'ORACLE' as DeviceId }),
     rooms: { forget: (room) => void forgotten.push(room) },
     oracle: ORACLE,
+    clock,
     receive: async (events) => void received.push(...events),
     logger: createLogger({ level: 'silent', format: 'json' }),
   });
@@ -71,7 +72,22 @@ test('receipts and typing never fail for the caller', async () => {
 
   actions.markRead(open(), '$x' as EventId);
   actions.typing(open(), true);
+  await clock.advanceAsync(1_000);
   await new Promise(setImmediate);
+});
+
+test('a burst of messages in a room gets one receipt, for the newest', async () => {
+  const room = open();
+  await actions.join(room);
+  const events = ['one', 'two', 'three'].map((text) => homeserver.say(room, ALICE, text).event_id as EventId);
+  const before = homeserver.requests.length;
+
+  for (const event of events) actions.markRead(room, event);
+  await clock.advanceAsync(1_000);
+  await new Promise(setImmediate);
+
+  const receipts = homeserver.requests.slice(before).filter(({ path }) => path.includes('/receipt/'));
+  expect(receipts.map(({ path }) => decodeURIComponent(path.split('/').at(-1) ?? ''))).toEqual([events.at(-1)]);
 });
 
 describe('what was said between invite and join', () => {

@@ -226,6 +226,25 @@ describe('fence (G18)', () => {
     expect(answers(core)).toEqual([]);
   });
 
+  test('a bug while frames are written is no full disk: it is thrown, so that the attempt counts (G5)', async () => {
+    const { core, execute, start } = await setUp(async (job) => {
+      job.output.text('half');
+      await settle();
+      return completed('half');
+    });
+    const runs = {
+      ...core.runs,
+      holds: (): boolean => {
+        throw new ReferenceError('a bug');
+      },
+    };
+
+    const ending = executeRun(await start(), new AbortController().signal, { ...execute, runs });
+
+    await expect(ending).rejects.toBeInstanceOf(ReferenceError);
+    expect(row(core)).toMatchObject({ status: 'running', put_off: 0 });
+  });
+
   test('terminal is terminal: a run that ended is not started, ended or written again (G10)', async () => {
     const { core, start, run } = await setUp();
     let ended: Run | undefined;

@@ -4,7 +4,12 @@ import { describe, expect, test } from 'vitest';
 import { markerAfter } from '../../../../appservice/content/mark-answer.ts';
 import { splitAnswer } from '../../../../appservice/content/split-answer.ts';
 import { WITHDRAWN_TEXT } from '../../../../appservice/reply/plan-final.ts';
-import { createReplyProjection, type ReplyObservation, TYPING_REFRESH_MS } from '../../../../appservice/reply/reply-projection.ts';
+import {
+  createReplyProjection,
+  type ReplyObservation,
+  TYPING_AFTER_MS,
+  TYPING_REFRESH_MS,
+} from '../../../../appservice/reply/reply-projection.ts';
 import type { DeviceId, EventId, PrincipalId, RoomId, RunId, SessionId, UserId } from '../../../../src/ids.ts';
 import { noticeTxnId } from '../../../../src/ids.ts';
 import { LIMITS } from '../../../../src/limits.ts';
@@ -303,9 +308,9 @@ describe('an answer that grows', () => {
 });
 
 describe('typing', () => {
-  test('is shown at once, refreshed while the run goes on, and ends with it', async () => {
+  test('is shown when the answer is not there at once, refreshed while the run goes on, and ends with it', async () => {
     const it = setUp();
-    await it.clock.advanceAsync(2 * TYPING_REFRESH_MS);
+    await it.clock.advanceAsync(TYPING_AFTER_MS + 2 * TYPING_REFRESH_MS);
     it.view().close();
     await it.clock.advanceAsync(2 * TYPING_REFRESH_MS);
 
@@ -313,8 +318,19 @@ describe('typing', () => {
     expect(it.clock.pending()).toBe(0);
   });
 
-  test('stays while another run of the room goes on', () => {
+  test('is not shown for an answer that is there at once', async () => {
     const it = setUp();
+    await it.clock.advanceAsync(TYPING_AFTER_MS - 1);
+    it.view().close();
+    await it.clock.advanceAsync(2 * TYPING_REFRESH_MS);
+
+    expect(it.typing).toEqual([]);
+    expect(it.clock.pending()).toBe(0);
+  });
+
+  test('stays while another run of the room goes on', async () => {
+    const it = setUp();
+    await it.clock.advanceAsync(TYPING_AFTER_MS);
     const other = it.process().projection.open(aRun({ id: '01JZ0000000000000000000001' as RunId }), EMPTY_FOLD);
     it.view().close();
     expect(it.typing).toEqual([true]);
