@@ -24,7 +24,7 @@ import { buildLocalTime, readTimeZone } from '../runtime-context/local-time.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { MergedConfig } from '../runtime-context/runtime-context.ts';
 import type { Transcript } from '../sessions/transcript.ts';
-import { createCheckpointFiles } from '../store/checkpoints/checkpoint-files.ts';
+import { type CheckpointFiles, createCheckpointFiles } from '../store/checkpoints/checkpoint-files.ts';
 import type { PruningSaver } from '../store/checkpoints/pruning-saver.ts';
 import { StorageError } from '../store/store.ts';
 import type { Clock } from '../time.ts';
@@ -59,6 +59,7 @@ export interface MainRunnerOptions {
   readonly maxOpenCheckpoints?: number;
 }
 export interface MainRunner extends Runner {
+  removeIdleCheckpoints: CheckpointFiles['removeIdle'];
   close(): void;
 }
 
@@ -305,6 +306,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
         detach();
       }
     },
+    removeIdleCheckpoints: files.removeIdle,
     close: () => files.close(),
   };
 }

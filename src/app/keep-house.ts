@@ -11,11 +11,15 @@ export interface HousekeepingOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly retentionMs: number;
+  /** Removes checkpoint files that nobody wrote since; returns how many. */
+  readonly removeIdleCheckpoints: (before: number) => number;
 }
 const EVERY_MS = 10 * 60_000;
 const BATCH = 5_000;
+/** A run is over within minutes; a day leaves room for outages. */
+const CHECKPOINT_IDLE_MS = 24 * 60 * 60_000;
 
-export function keepHouse({ store, inbox, clock, logger, retentionMs }: HousekeepingOptions): { stop(): void } {
+export function keepHouse({ store, inbox, clock, logger, retentionMs, removeIdleCheckpoints }: HousekeepingOptions): { stop(): void } {
   const { sql } = store;
   let timer: Timer;
   let stopped = false;
@@ -38,6 +42,7 @@ export function keepHouse({ store, inbox, clock, logger, retentionMs }: Housekee
     const overheard = sql.selectFrom('transcript').select('id').where('session_id', 'is', null).where('at', '<', old).limit(BATCH);
     count += await untilDone(() => store.write((tx) => tx.run(sql.deleteFrom('transcript').where('id', 'in', overheard))));
     await untilDone(() => store.write((tx) => forgetRefused(tx, old)));
+    count += removeIdleCheckpoints(now - CHECKPOINT_IDLE_MS);
     if (count > 0) logger.info({ count }, 'old rows were forgotten');
   }
   /** Ids grow with time, so what was looked through once is not read again; rows of turns that were allowed stay. */

@@ -37,6 +37,7 @@ import { createViewers } from '../runs/viewers.ts';
 import { createSessions } from '../sessions/sessions.ts';
 import { createTranscript } from '../sessions/transcript.ts';
 import { createSidecar } from '../sidecar/sidecar.ts';
+import type { CheckpointFiles } from '../store/checkpoints/checkpoint-files.ts';
 import { type Clock, sleep } from '../time.ts';
 import { createAuthenticate } from '../turn/authenticate.ts';
 import { createCheckBalance } from '../turn/check-balance.ts';
@@ -135,6 +136,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   });
   const parts = { account: false, homeserver: false, agent: false };
   let execute: ExecuteOptions | null = null;
+  let checkpoints: Pick<CheckpointFiles, 'removeIdle'> | null = null;
   let modelIds: readonly string[] = [config.modelMain];
   const scheduler = createScheduler({
     store,
@@ -223,7 +225,14 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     maxRooms: MAX_ROOMS_AT_ONCE,
   });
   metrics.watch(() => readDepths({ inbox, outbox, scheduler: scheduler.active(), now: now() }));
-  const house = keepHouse({ store, inbox, clock, logger, retentionMs: config.retentionDays * DAY_MS });
+  const house = keepHouse({
+    store,
+    inbox,
+    clock,
+    logger,
+    retentionMs: config.retentionDays * DAY_MS,
+    removeIdleCheckpoints: (before) => checkpoints?.removeIdle({ before, keep: runs.unfinishedOwners() }) ?? 0,
+  });
   const control = obeyControl({ store, inbox, clock, logger, nudge: (room) => dispatcher.nudge(room) });
 
   let stopping = false;
@@ -260,6 +269,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       checkpointFolder: dataPaths(config.dataDir).checkpoints,
       chance: () => randomInt(2 ** 32) / 2 ** 32,
     });
+    checkpoints = { removeIdle: agent.runner.removeIdleCheckpoints };
     execute = {
       store,
       runs,

@@ -36,16 +36,6 @@ export interface InboxRow {
   /** It was in hand before, whether or not that counted as an attempt. */
   readonly again: boolean;
 }
-export interface DeadRow {
-  readonly id: number;
-  readonly eventId: EventId;
-  readonly roomId: RoomId;
-  readonly type: string;
-  readonly receivedAt: number;
-  readonly attempts: number;
-  readonly error: string | null;
-}
-
 export interface Inbox {
   /** Stores the events in one transaction; resolves when they are on disk. Rejects with `StorageError`: then answer no 200. */
   receive(events: readonly IncomingEvent[]): Promise<void>;
@@ -69,7 +59,6 @@ export interface Inbox {
   bury(tx: Tx, row: InboxRow, error: string): void;
   /** Prompts that an own event names as answered: drops their rows and remembers them. */
   markAnswered(tx: Tx, prompts: readonly EventId[]): void;
-  dead(limit: number): DeadRow[];
   requeue(tx: Tx, id: number): boolean;
   /** Forgets event ids older than `before`. Bounded per call; returns how many went. */
   prune(before: number): Promise<number>;
@@ -254,25 +243,6 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
         tx.run(sql.deleteFrom('inbox').where('event_id', '=', prompt));
       }
     },
-    dead: (limit) =>
-      store.read
-        .all(
-          sql
-            .selectFrom('inbox')
-            .select(['id', 'event_id', 'room_id', 'type', 'received_at', 'attempts', 'error'])
-            .where('state', '=', 'dead')
-            .orderBy('id')
-            .limit(limit),
-        )
-        .map((row) => ({
-          id: row.id,
-          eventId: row.event_id,
-          roomId: row.room_id,
-          type: row.type,
-          receivedAt: row.received_at,
-          attempts: row.attempts,
-          error: row.error,
-        })),
     requeue: (tx, id) =>
       tx.run(
         sql

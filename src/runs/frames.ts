@@ -35,8 +35,6 @@ export interface FrameLog {
     tx: Tx,
     last: readonly { [K in WrittenKind]: { kind: K; data: FrameData[K] } }[WrittenKind][],
   ): { folded: FoldedRun; publish: () => void };
-  /** What is on disk. */
-  folded(): FoldedRun;
   /** No further write; timers stop. */
   close(): void;
 }
@@ -136,7 +134,6 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
       const frames = insert(tx, items);
       return { folded: frames.reduce(foldFrame, folded), publish: () => publish(frames) };
     },
-    folded: () => folded,
     close() {
       closed = true;
       timer?.cancel();

@@ -64,7 +64,8 @@ export interface Runs {
   release(tx: Tx, run: Run): void;
   /** Oldest first; of each session only its first, because turns of one session run one at a time (G3). */
   unfinished(limit: number, busySessions: ReadonlySet<SessionId>): Unfinished[];
-  counts(): { status: RunStatus; count: number }[];
+  /** Whose checkpoints are still needed. */
+  unfinishedOwners(): OwnerId[];
   /** Ends the runs of a session that have not started; returns how many. */
   cancelQueued(tx: Tx, session: SessionId, now: number): number;
   /** A prompt that waits in a run that has not started; null when it started, ended or is unknown. */
@@ -267,13 +268,8 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           .where('status', '=', 'queued')
           .where('attempt', '=', 0),
       ),
-    counts: () =>
-      store.read.all(
-        sql
-          .selectFrom('runs')
-          .select((eb) => ['status', eb.fn.countAll<number>().as('count')])
-          .groupBy('status'),
-      ),
+    unfinishedOwners: () =>
+      store.read.all(sql.selectFrom('runs as r').select('r.owner').where(isUnfinished('r'))).map(({ owner }) => owner),
     waitingPrompt(tx, promptId) {
       const row = tx.get(
         sql

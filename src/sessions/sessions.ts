@@ -3,7 +3,7 @@
  * at once cannot make two. A room whose kind changed has another owner for the same thread, and so gets a session of its own.
  */
 import type { Selectable } from 'kysely';
-import type { Conversation, TurnTimes } from '../admission/decide-admission.ts';
+import type { Conversation } from '../admission/decide-admission.ts';
 import { type EventId, type OwnerId, type PrincipalId, type RoomId, type SessionId, sessionIdOf } from '../ids.ts';
 import { sha256Base64Url } from '../json.ts';
 import { err, ok, type Result } from '../result.ts';
@@ -35,10 +35,7 @@ export interface Sessions {
     now: number,
   ): Session;
   byId(tx: Tx, id: SessionId): Session | undefined;
-  list(owner: OwnerId, page: { limit: number; offset: number }): { sessions: Session[]; total: number };
   touch(tx: Tx, id: SessionId, now: number): void;
-  /** Newest turns of the conversation, for the bot-loop rule. */
-  recentTurns(query: SessionQuery, limit: number): TurnTimes[];
 }
 
 /**
@@ -103,33 +100,8 @@ export function createSessions({ store }: { store: Store }): Sessions {
       return row;
     },
     byId: (tx, id) => tx.get(select().where('session_id', '=', id)),
-    list(owner, { limit, offset }) {
-      const found = store.read.all(select().where('owner', '=', owner).orderBy('last_at', 'desc').limit(limit).offset(offset));
-      const total =
-        store.read.get(
-          sql
-            .selectFrom('sessions')
-            .select((eb) => eb.fn.countAll<number>().as('count'))
-            .where('owner', '=', owner),
-        )?.count ?? 0;
-      return { sessions: found, total };
-    },
     touch(tx, id, now) {
       tx.run(sql.updateTable('sessions').set({ last_at: now }).where('session_id', '=', id));
-    },
-    recentTurns(query, limit) {
-      const found = sessions.find(store.read, query);
-      if (!found.ok || found.value === undefined) return [];
-      return store.read
-        .all(
-          sql
-            .selectFrom('runs')
-            .select(['created_at', 'ended_at'])
-            .where('session_id', '=', found.value.session_id)
-            .orderBy('run_id', 'desc')
-            .limit(limit),
-        )
-        .map((row) => ({ createdAt: row.created_at, endedAt: row.ended_at }));
     },
   };
   return sessions;

@@ -3,7 +3,7 @@
  * file costs one owner one turn. Open files are few (`maxOpen`); one in use is never closed. A file that is damaged is set aside and replaced:
  * the conversation lives in the transcript, so only the unfinished turn is lost.
  */
-import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite, { type Database } from 'better-sqlite3';
 import type { OwnerId } from '../../ids.ts';
@@ -14,6 +14,11 @@ import { PruningSaver } from './pruning-saver.ts';
 export interface CheckpointFiles {
   /** Runs `work` with the owner's saver; the file stays open meanwhile. */
   use<T>(owner: OwnerId, work: (saver: PruningSaver) => Promise<T>): Promise<T>;
+  /**
+   * Removes files last written before `before` (wall clock ms), but not of `keep`: owners whose runs are not finished. They hold only a turn, so a
+   * finished one needs none, and whoever makes a new identity for each message must not fill the folder (G14). Returns how many went.
+   */
+  removeIdle(options: { before: number; keep: Iterable<OwnerId> }): number;
   /** Open files, for tests and metrics. */
   readonly open: number;
   close(): void;
@@ -80,8 +85,7 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
   };
   return {
     async use(owner, work) {
-      // A hash: owner ids hold characters that file names must not, and a folder listing should not name people.
-      const name = sha256Base64Url(owner);
+      const name = nameOf(owner);
       const entry = take(name);
       try {
         return await work(entry.saver);
@@ -91,6 +95,21 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
       } finally {
         release(name, entry);
       }
+    },
+    removeIdle({ before, keep }) {
+      const kept = new Set([...keep].map(nameOf));
+      let removed = 0;
+      for (const file of readdirSync(folder)) {
+        const name = /^(.+)\.db$/u.exec(file)?.[1];
+        if (name === undefined || kept.has(name) || statSync(join(folder, file)).mtimeMs >= before) continue;
+        const entry = entries.get(name);
+        if (entry !== undefined && entry.users > 0) continue;
+        entry?.database.close();
+        entries.delete(name);
+        for (const suffix of ['', '-wal', '-shm']) rmSync(join(folder, `${file}${suffix}`), { force: true });
+        removed += 1;
+      }
+      return removed;
     },
     get open() {
       return entries.size;
@@ -102,6 +121,9 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
     },
   };
 }
+
+/** A hash: owner ids hold characters that file names must not, and a folder listing should not name people. */
+const nameOf = (owner: OwnerId): string => sha256Base64Url(owner);
 
 function setAside(path: string, logger: Logger): void {
   logger.error({ path }, 'checkpoint file is damaged and was set aside');

@@ -75,7 +75,7 @@ describe('housekeeping', () => {
     core.execute = null;
     await core.joinDirect();
     const { store, inbox, clock, logger } = core;
-    return { core, house: keepHouse({ store, inbox, clock, logger, retentionMs: RETENTION }) };
+    return { core, house: keepHouse({ store, inbox, clock, logger, retentionMs: RETENTION, removeIdleCheckpoints: () => 0 }) };
   }
   const addOutbox = (core: Core, name: string) =>
     core.store.write((tx) =>

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { emptyCheckpoint } from '@langchain/langgraph-checkpoint';
@@ -90,4 +90,17 @@ test('a file that is no database is set aside, and the owner goes on', async () 
   await files.use(owner('a'), put);
 
   expect(readdirSync(folder)).toContain(`${sha256Base64Url('a')}.db.damaged`);
+});
+
+test('files nobody used for long are removed, but not those in use or of unfinished runs (G14, G5)', async () => {
+  for (const name of ['idle', 'fresh', 'unfinished', 'busy']) await files.use(owner(name), put);
+  for (const name of ['idle', 'unfinished', 'busy']) utimesSync(join(folder, `${sha256Base64Url(name)}.db`), 1, 1);
+
+  await files.use(owner('busy'), async () => {
+    expect(files.removeIdle({ before: 10_000, keep: [owner('unfinished')] })).toBe(1);
+  });
+
+  const left = readdirSync(folder).filter((file) => file.endsWith('.db'));
+  expect(left.sort()).toEqual(['fresh', 'unfinished', 'busy'].map((name) => `${sha256Base64Url(name)}.db`).sort());
+  expect(await files.use(owner('idle'), (saver) => saver.getTuple(config))).toBeUndefined();
 });
