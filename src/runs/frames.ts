@@ -12,8 +12,11 @@ import type { Clock, Timer } from '../time.ts';
 import type { Runs } from './ledger.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, foldFrame, type Run, readFrame, type WrittenKind } from './run.ts';
 
-/** Longest time a token waits for its commit. */
-const TEXT_FLUSH_MS = 40;
+/**
+ * Commits of text are so far apart; text after a longer pause is committed at once. Shorter than the window in which the model's tokens are
+ * collected (models/guarded-fetch.ts), so that they are written when they are handed up, without a second wait and a timer of its own.
+ */
+const TEXT_FLUSH_MS = 30;
 
 export class LostLease extends Error {
   override readonly name = 'LostLease';
@@ -57,6 +60,7 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
   let folded = before;
   let seq = before.lastSeq;
   let timer: Timer | null = null;
+  let writtenAt = Number.NEGATIVE_INFINITY;
   let writing: Promise<void> = Promise.resolve();
   let closed = false;
   let failed = false;
@@ -85,6 +89,7 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
     const items = pending;
     pending = [];
     if (items.length === 0 || failed) return;
+    writtenAt = clock.monotonic();
     onItsWay = true;
     try {
       const frames = await store.write((tx) => {
@@ -111,7 +116,10 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
       const last = pending.at(-1);
       if (last?.kind === 'text') last.data = { delta: (last.data as FrameData['text']).delta + delta };
       else pending.push({ kind: 'text', data: { delta } });
-      timer ??= clock.after(TEXT_FLUSH_MS, schedule);
+      if (timer !== null) return;
+      const waitMs = writtenAt + TEXT_FLUSH_MS - clock.monotonic();
+      if (waitMs > 0) timer = clock.after(waitMs, schedule);
+      else schedule();
     },
     append(kind, data) {
       if (closed) return;

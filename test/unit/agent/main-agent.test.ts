@@ -26,7 +26,7 @@ const clockTool = tool({ name: 'now', description: 'time', schema: z.object({}),
 describe('a turn', () => {
   test('streams the answer as frames that fold to the outcome', async () => {
     const one = await start();
-    one.server.enqueue(textReply('Hello there, Alice. How are you?'));
+    one.server.enqueue({ kind: 'text', text: 'Hello there, Alice. How are you?', pace: { tokensPerSecond: 20 } });
 
     const { outcome, output } = await one.execute();
 

@@ -1,6 +1,6 @@
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createGuardedFetch, type GuardedFetch } from '../../../src/models/guarded-fetch.ts';
 import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
 
@@ -132,4 +132,73 @@ test('calls one after the other use connections again', async () => {
   for (let at = 0; at < 8; at += 1) await (await guarded.fetch(url)).text();
 
   expect(connections).toBeLessThan(3);
+});
+
+test('the first piece comes at once, what follows is collected, and the end does not wait', async () => {
+  let write: (text: string) => void = () => undefined;
+  answer = (response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    write = (text) => void response.write(text);
+    write(said);
+  };
+  const reader = (await guarded.fetch(url)).body!.getReader();
+  const read = async () => new TextDecoder().decode((await reader.read()).value);
+  expect(await read()).toBe(said);
+
+  const collected = read();
+  const early = vi.fn();
+  void collected.then(early);
+  for (const text of ['data: 1\n\n', 'data: 2\n\n']) {
+    write(text);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  expect(early).not.toHaveBeenCalled();
+  await clock.advanceAsync(48);
+  expect(await collected).toBe('data: 1\n\ndata: 2\n\n');
+
+  write('data: [DONE]\n\n');
+  expect(await read()).toBe('data: [DONE]\n\n');
+  await reader.cancel();
+  await clock.advanceAsync(500);
+  await closed;
+  expect(clock.pending()).toBe(0);
+});
+
+test('a reader that stops at [DONE] leaves the connection for the next call', async () => {
+  answer = (response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.write('data: [DONE]\n\n');
+    setTimeout(() => response.end(), 10);
+  };
+  for (let at = 0; at < 4; at += 1) {
+    const reader = (await guarded.fetch(url)).body!.getReader();
+    await reader.read();
+    await reader.cancel();
+    await vi.waitFor(() => expect(clock.pending()).toBe(0), { interval: 2 });
+  }
+  expect(connections).toBeLessThan(3);
+});
+
+test('what came before a failure is given before it', async () => {
+  answer = (response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.write(said);
+    setTimeout(() => response.write('data: 1\n\n', () => response.destroy()), 10);
+  };
+  const reader = (await guarded.fetch(url)).body!.getReader();
+  await reader.read();
+
+  expect(new TextDecoder().decode((await reader.read()).value)).toBe('data: 1\n\n');
+  await expect(reader.read()).rejects.toThrow();
+  expect(clock.pending()).toBe(0);
+});
+
+test('an answer larger than what is held for a slow reader arrives whole', async () => {
+  const text = 'x'.repeat(8 * 1024 * 1024);
+  answer = (response) => response.end(text);
+  const response = await guarded.fetch(url);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await clock.advanceAsync(60_000);
+
+  expect(await response.text()).toBe(text);
 });

@@ -63,23 +63,27 @@ async function openLog(
   return { run, log, published, failures };
 }
 
-test('tokens wait at most 40 ms and go out as one frame; anything else goes out at once, behind them', async () => {
+test('text after a pause goes out at once, tokens soon after it together; anything else goes out at once, behind them', async () => {
   const process = await setUp();
   const { log, published } = await openLog(process);
-  for (const token of ['He', 'l', 'lo']) log.text(token);
-  await process.clock.advanceAsync(39);
-  expect(published).toEqual([]);
+  for (const token of ['H', 'e']) log.text(token);
+  await settle();
+  expect(published).toMatchObject([{ seq: 1, kind: 'text', data: { delta: 'He' } }]);
 
+  for (const token of ['l', 'l']) log.text(token);
+  await process.clock.advanceAsync(29);
+  log.text('o');
+  expect(published).toHaveLength(1);
   await process.clock.advanceAsync(1);
   await settle();
-  expect(published).toMatchObject([{ seq: 1, kind: 'text', data: { delta: 'Hello' } }]);
+  expect(published.slice(1)).toMatchObject([{ seq: 2, kind: 'text', data: { delta: 'llo' } }]);
 
   log.text('!');
   log.append('tool_call', { id: 'c', name: 't', status: 'isRunning' });
   await settle();
-  expect(published.slice(1)).toMatchObject([
-    { seq: 2, kind: 'text', data: { delta: '!' } },
-    { seq: 3, kind: 'tool_call' },
+  expect(published.slice(2)).toMatchObject([
+    { seq: 3, kind: 'text', data: { delta: '!' } },
+    { seq: 4, kind: 'tool_call' },
   ]);
   log.close();
   expect(process.clock.pending()).toBe(0);
