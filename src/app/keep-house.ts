@@ -2,8 +2,9 @@
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Store, Tx } from '../store/store.ts';
-import type { Clock, Timer } from '../time.ts';
+import type { Clock } from '../time.ts';
 import { pruneSpent } from '../ucan/replay.ts';
+import { repeat } from './repeat.ts';
 
 export interface HousekeepingOptions {
   readonly store: Store;
@@ -21,11 +22,10 @@ const CHECKPOINT_IDLE_MS = 24 * 60 * 60_000;
 
 export function keepHouse({ store, inbox, clock, logger, retentionMs, removeIdleCheckpoints }: HousekeepingOptions): { stop(): void } {
   const { sql } = store;
-  let timer: Timer;
-  let stopped = false;
   let auditedUntil = 0;
 
-  async function sweep(): Promise<void> {
+  async function sweep(isStopped: () => boolean): Promise<void> {
+    const untilDone = (step: () => Promise<number>) => repeatUntilDone(step, isStopped);
     const now = clock.now();
     const old = now - retentionMs;
     // Twice the time: an event is refused as too old before its id is forgotten (G2), whatever its server's clock says.
@@ -55,26 +55,16 @@ export function keepHouse({ store, inbox, clock, logger, retentionMs, removeIdle
     auditedUntil = last.id;
     return newer < 0 ? rows.length : newer;
   }
-  /** In steps that let others write in between; one step a sweep would be slower than what a busy server sends. */
-  async function untilDone(step: () => Promise<number>): Promise<number> {
-    let count = 0;
-    for (let gone = BATCH; gone >= BATCH && !stopped; count += gone) gone = await step();
-    return count;
-  }
-  function schedule(): void {
-    // A look that was under way when we stopped must not begin the next one.
-    if (stopped) return;
-    timer = clock.after(EVERY_MS, () => {
-      sweep()
-        .catch((error: unknown) => logger.warn({ err: error }, 'old rows could not be forgotten'))
-        .finally(schedule);
-    });
-  }
-  schedule();
-  return {
-    stop() {
-      stopped = true;
-      timer.cancel();
-    },
-  };
+  return repeat(sweep, {
+    clock,
+    pauseMs: EVERY_MS,
+    onError: (error) => logger.warn({ err: error }, 'old rows could not be forgotten'),
+  });
+}
+
+/** In steps that let others write in between; one step a sweep would be slower than what a busy server sends. */
+async function repeatUntilDone(step: () => Promise<number>, isStopped: () => boolean): Promise<number> {
+  let count = 0;
+  for (let gone = BATCH; gone >= BATCH && !isStopped(); count += gone) gone = await step();
+  return count;
 }

@@ -6,7 +6,8 @@ import type { RoomId } from '../ids.ts';
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Store } from '../store/store.ts';
-import type { Clock, Timer } from '../time.ts';
+import type { Clock } from '../time.ts';
+import { repeat } from './repeat.ts';
 
 export interface ControlOptions {
   readonly store: Store;
@@ -20,8 +21,6 @@ const BATCH = 100;
 
 export function obeyControl({ store, inbox, clock, logger, nudge }: ControlOptions): { stop(): void } {
   const { sql } = store;
-  let timer: Timer;
-  let stopped = false;
 
   async function look(): Promise<void> {
     const orders = store.read.all(
@@ -45,20 +44,9 @@ export function obeyControl({ store, inbox, clock, logger, nudge }: ControlOptio
       if (room !== null) nudge(room);
     }
   }
-  function schedule(): void {
-    // A look that was under way when we stopped must not begin the next one.
-    if (stopped) return;
-    timer = clock.after(POLL_MS, () => {
-      look()
-        .catch((error: unknown) => logger.warn({ err: error }, 'orders of the command line could not be read'))
-        .finally(schedule);
-    });
-  }
-  schedule();
-  return {
-    stop() {
-      stopped = true;
-      timer.cancel();
-    },
-  };
+  return repeat(look, {
+    clock,
+    pauseMs: POLL_MS,
+    onError: (error) => logger.warn({ err: error }, 'orders of the command line could not be read'),
+  });
 }
