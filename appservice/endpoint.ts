@@ -21,6 +21,8 @@ export interface EndpointOptions {
   readonly onPing: (transactionId: string | null) => void;
   /** A transaction arrived with a good token: the homeserver is up. */
   readonly onTransaction?: () => void;
+  /** A transaction was answered, whatever with; ms since its first byte. */
+  readonly onAnswered?: (status: number, durationMs: number) => void;
   /** For the metric. */
   readonly onSkipped?: OnSkipped;
   readonly logger: Logger;
@@ -75,8 +77,15 @@ export function createEndpoint(options: EndpointOptions): FastifyInstance {
     if (events.length > 0) await options.receive(events);
     return {};
   }
+  const transaction = {
+    ...guarded,
+    bodyLimit: LIMITS.transactionBodyBytes,
+    async onResponse(_request: FastifyRequest, reply: FastifyReply) {
+      options.onAnswered?.(reply.statusCode, reply.elapsedTime);
+    },
+  };
   for (const url of ['/_matrix/app/v1/transactions/:txnId', '/transactions/:txnId']) {
-    app.put<{ Params: { txnId: string } }>(url, { ...guarded, bodyLimit: LIMITS.transactionBodyBytes }, takeTransaction);
+    app.put<{ Params: { txnId: string } }>(url, transaction, takeTransaction);
   }
   app.post('/_matrix/app/v1/ping', guarded, async (request) => {
     const id = isJsonObject(request.body) ? request.body['transaction_id'] : null;

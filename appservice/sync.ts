@@ -4,7 +4,7 @@
  * finds goes through the same inbox, which knows most of it already. Cost with nothing new: one request of some 6 ms.
  */
 import type { RoomId, UserId } from '../src/ids.ts';
-import type { IncomingEvent } from '../src/inbox/inbox.ts';
+import { type IncomingEvent, isOwnMessage } from '../src/inbox/inbox.ts';
 import type { Gap, ReconcileStore, RoomNews } from '../src/inbox/reconcile-store.ts';
 import { isJsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
@@ -156,7 +156,7 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     });
     if (edits > 0) orphans.announce();
   }
-  const isOwn = (event: IncomingEvent): boolean => event.sender === oracle && event.event['state_key'] === undefined;
+  const isOwn = (event: IncomingEvent): boolean => isOwnMessage(event, oracle);
 
   async function sync(since: string | null): Promise<SyncNews | null> {
     const query = { timeout: 0, set_presence: 'offline', filter, ...(since === null ? {} : { since }) };

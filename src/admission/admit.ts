@@ -82,7 +82,6 @@ export function createAdmit(options: AdmitOptions): Admit {
     }
     const screened = screenItem(item.value, {
       oracle,
-      source: row.source,
       floodAllows: item.value.sender === oracle || row.again || flood.allows(item.value.sender, sentAtOf(row)),
       mayInvite: mayInvite(item.value.sender, rules),
       seenSince: now() - options.retentionMs,

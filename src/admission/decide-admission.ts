@@ -52,7 +52,6 @@ export type Screened =
 
 export interface Screening {
   readonly oracle: UserId;
-  readonly source: 'push' | 'sync' | 'backfill';
   readonly floodAllows: boolean;
   readonly mayInvite: boolean;
   /** Wall clock ms before which an event is older than what `seen` remembers (G2). */

@@ -47,13 +47,12 @@ export async function startOracle({ config, logger, clock }: StartOptions): Prom
     const endpoint = createEndpoint({
       hsToken: config.matrixHsToken.reveal(),
       receive: async (events) => {
-        const from = clock.monotonic();
         work?.arrived(events);
         await inbox.receive(events);
-        metrics.transaction(200, clock.monotonic() - from);
       },
       onPing: (id) => work?.pinged(id),
       onTransaction: () => work?.homeserverIsUp(),
+      onAnswered: (status, durationMs) => metrics.transaction(status, durationMs),
       onSkipped: (reason) => metrics.admission('skipped', reason),
       logger,
     });

@@ -37,7 +37,6 @@ import { createViewers } from '../runs/viewers.ts';
 import { createSessions } from '../sessions/sessions.ts';
 import { createTranscript } from '../sessions/transcript.ts';
 import { createSidecar } from '../sidecar/sidecar.ts';
-import type { CheckpointFiles } from '../store/checkpoints/checkpoint-files.ts';
 import { type Clock, sleep } from '../time.ts';
 import { createAuthenticate } from '../turn/authenticate.ts';
 import { createCheckBalance } from '../turn/check-balance.ts';
@@ -49,6 +48,7 @@ import { assertSafeDecoder } from '../ucan/decoder-self-test.ts';
 import { verifyInvocation } from '../ucan/verify-invocation.ts';
 import { dataPaths } from './data-paths.ts';
 import { keepHouse } from './keep-house.ts';
+import type { Agent } from './load-agent.ts';
 import { obeyControl } from './obey-control.ts';
 import { observeAdmission, observeRun, readDepths, readHealth } from './observe-work.ts';
 import type { Data } from './open-data.ts';
@@ -136,8 +136,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   });
   const parts = { account: false, homeserver: false, agent: false };
   let execute: ExecuteOptions | null = null;
-  let checkpoints: Pick<CheckpointFiles, 'removeIdle'> | null = null;
-  let modelIds: readonly string[] = [config.modelMain];
+  let agent: Agent | null = null;
   const scheduler = createScheduler({
     store,
     runs,
@@ -225,16 +224,6 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     maxRooms: MAX_ROOMS_AT_ONCE,
   });
   metrics.watch(() => readDepths({ inbox, outbox, scheduler: scheduler.active(), now: now() }));
-  const house = keepHouse({
-    store,
-    inbox,
-    clock,
-    logger,
-    retentionMs: config.retentionDays * DAY_MS,
-    removeIdleCheckpoints: (before) => checkpoints?.removeIdle({ before, keep: runs.unfinishedOwners() }) ?? 0,
-  });
-  const control = obeyControl({ store, inbox, clock, logger, nudge: (room) => dispatcher.nudge(room) });
-
   let stopping = false;
   async function start(): Promise<void> {
     forgetTracing();
@@ -259,7 +248,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     if (stopping) return;
     dispatcher.start();
     const [{ loadAgent }] = await Promise.all([loading, reportPing(ping, logger)]);
-    const agent = loadAgent({
+    agent = loadAgent({
       config,
       store,
       clock,
@@ -269,7 +258,6 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       checkpointFolder: dataPaths(config.dataDir).checkpoints,
       chance: () => randomInt(2 ** 32) / 2 ** 32,
     });
-    checkpoints = { removeIdle: agent.runner.removeIdleCheckpoints };
     execute = {
       store,
       runs,
@@ -281,7 +269,6 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       runner: agent.runner,
       observe: (event) => observeRun(metrics, event),
     };
-    modelIds = agent.models.listModels().map(({ id }) => id);
     parts.agent = true;
     scheduler.wake();
     logger.info({ user_id: oracle }, 'ready');
@@ -307,15 +294,28 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       outbox.wake();
     },
     health: () => readHealth(store, outbox, parts),
-    models: () => ({ ids: modelIds, default: config.modelMain }),
+    models: () => ({ ids: agent?.models.listModels().map(({ id }) => id) ?? [config.modelMain], default: config.modelMain }),
     observeRefusal: (code) => metrics.error(code),
     clock,
     logger,
     newRequestId: newId,
     options: { corsOrigins: config.corsOrigin, trustedProxies: config.trustedProxies },
   });
-  const sidecarUrl = await sidecar.listen({ host: config.host, port: config.port });
+  // The last thing here that may fail: before it nothing runs that a failed start would have to stop, but the pool of connections.
+  const sidecarUrl = await sidecar.listen({ host: config.host, port: config.port }).catch(async (error: unknown) => {
+    await connection.close();
+    throw error;
+  });
   logger.info({ port: Number(new URL(sidecarUrl).port) }, 'listening for portals');
+  const house = keepHouse({
+    store,
+    inbox,
+    clock,
+    logger,
+    retentionMs: config.retentionDays * DAY_MS,
+    removeIdleCheckpoints: (before) => agent?.runner.removeIdleCheckpoints({ before, keep: runs.unfinishedOwners() }) ?? 0,
+  });
+  const control = obeyControl({ store, inbox, clock, logger, nudge: (room) => dispatcher.nudge(room) });
   const ready = start();
 
   return {
@@ -339,6 +339,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       house.stop();
       control.stop();
       await connection.close();
+      agent?.runner.close();
+      await agent?.models.close();
     },
   };
 }

@@ -280,7 +280,7 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
 }
 
 /** Own state events (joins, leaves) are input; own messages, edits and reactions are echoes. */
-function isOwnMessage(event: IncomingEvent, oracle: UserId): boolean {
+export function isOwnMessage(event: IncomingEvent, oracle: UserId): boolean {
   return event.sender === oracle && event.event['state_key'] === undefined;
 }
 

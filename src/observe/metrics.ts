@@ -55,18 +55,8 @@ const METRICS = {
   model_tokens_total: { kind: 'counter', help: 'Tokens that the model counted, by direction.', labels: ['direction'] },
 } as const satisfies Record<string, MetricSpec>;
 
-export type TurnStage =
-  | 'authenticate'
-  | 'balance'
-  | 'throttle'
-  | 'open'
-  | 'queue'
-  | 'context'
-  | 'load'
-  | 'model'
-  | 'tool'
-  | 'save'
-  | 'deliver';
+/** `queue`: from `open` to the first model call, the wait for a slot and the loading of the turn included. */
+export type TurnStage = 'authenticate' | 'balance' | 'throttle' | 'open' | 'queue';
 
 /** Counts as the store knows them at the moment of the scrape. */
 export interface Depths {

@@ -60,6 +60,14 @@ export function createTranscript({ store }: { store: Store }): Transcript {
     message: row.message === null ? null : JSON.parse(row.message),
     at: row.at,
   });
+  const newestOf = (session: SessionId, limit: number) =>
+    sql
+      .selectFrom('transcript')
+      .select(columns)
+      .where('session_id', '=', session)
+      .where('redacted', '=', 0)
+      .orderBy('id', 'desc')
+      .limit(limit);
   const insertEntry = prepare((row: Insertable<TranscriptTable>) => sql.insertInto('transcript').values(row));
   return {
     append(tx, entry) {
@@ -79,24 +87,12 @@ export function createTranscript({ store }: { store: Store }): Transcript {
       );
     },
     newest(session, { limit, withoutRun }) {
-      let query = sql
-        .selectFrom('transcript')
-        .select(columns)
-        .where('session_id', '=', session)
-        .where('redacted', '=', 0)
-        .orderBy('id', 'desc')
-        .limit(limit);
+      let query = newestOf(session, limit);
       if (withoutRun !== undefined) query = query.where((eb) => eb.or([eb('run_id', 'is', null), eb('run_id', '<', withoutRun)]));
       return store.read.all(query).map(readRow).reverse();
     },
     page(session, { limit, before }) {
-      let query = sql
-        .selectFrom('transcript')
-        .select(columns)
-        .where('session_id', '=', session)
-        .where('redacted', '=', 0)
-        .orderBy('id', 'desc')
-        .limit(limit);
+      let query = newestOf(session, limit);
       if (before !== undefined) query = query.where('id', '<', before);
       return store.read.all(query).map(readRow).reverse();
     },

@@ -17,7 +17,6 @@ import { FAKE_START_MS } from '../../fakes/fake-clock.ts';
 const NOW = FAKE_START_MS;
 const screening = (change: Partial<Screening> = {}): Screening => ({
   oracle: ORACLE,
-  source: 'push',
   floodAllows: true,
   mayInvite: true,
   seenSince: NOW - 1_000,

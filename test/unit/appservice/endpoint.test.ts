@@ -17,6 +17,7 @@ function open(receive: (events: IncomingEvent[]) => Promise<unknown> = async () 
   const received: IncomingEvent[] = [];
   const pings: (string | null)[] = [];
   const skipped: string[] = [];
+  const answered: [number, number][] = [];
   const app = createEndpoint({
     hsToken: 'hs-secret',
     receive: async (events) => {
@@ -24,6 +25,7 @@ function open(receive: (events: IncomingEvent[]) => Promise<unknown> = async () 
       received.push(...events);
     },
     onPing: (id) => pings.push(id),
+    onAnswered: (status, durationMs) => answered.push([status, durationMs]),
     onSkipped: (reason) => skipped.push(reason),
     logger: createLogger({ level: 'debug', format: 'json', destination: { write: (line) => void lines.push(line) } }),
   });
@@ -35,7 +37,7 @@ function open(receive: (events: IncomingEvent[]) => Promise<unknown> = async () 
       headers: { authorization: `Bearer ${token}`, 'content-type': type },
       payload: typeof body === 'string' ? body : JSON.stringify(body),
     });
-  return { app, put, received, pings, skipped, lines };
+  return { app, put, received, pings, skipped, answered, lines };
 }
 const event = (id: string, more: object = {}) => ({
   event_id: id,
@@ -249,4 +251,20 @@ test('no log line holds the token or the content (G12)', async () => {
 
   expect(lines.length).toBeGreaterThan(1);
   expect(lines.join('')).not.toMatch(/private words|hs-secret|guess-of-a-token/);
+});
+
+test('every transaction is counted with the status it was answered with, not only the good ones', async () => {
+  const good = open();
+  const full = open(() => Promise.reject(new StorageError('full')));
+
+  await good.put({ events: [event('$1')] });
+  await good.put({ events: [] });
+  await good.put('no json');
+  await good.put({ events: [] }, { token: 'guess' });
+  await good.app.inject({ method: 'POST', url: '/_matrix/app/v1/ping', headers: { authorization: 'Bearer hs-secret' }, payload: {} });
+  await full.put({ events: [event('$1')] });
+
+  expect(good.answered.map(([status]) => status)).toEqual([200, 200, 400, 403]);
+  expect(full.answered.map(([status]) => status)).toEqual([503]);
+  for (const [, durationMs] of good.answered) expect(durationMs).toBeGreaterThan(0);
 });
