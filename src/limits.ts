@@ -32,6 +32,28 @@ export const LIMITS = {
   clockSkewS: 60,
   nbDepth: 4,
   nbStringChars: 512,
+  /** Of one grant with its proofs; an event may carry two in `dlg`, together as large. */
+  delegationBytes: 16 * 1024,
+  proofsPerLink: 2,
+  proofDepth: 5,
+  pathsPerToken: 16,
+  signaturesPerToken: 16,
+  issuersPerToken: 8,
+  actingGrantLifetimeS: 30 * 24 * 60 * 60,
+  sessionGrantLifetimeS: 24 * 60 * 60,
+  grantsPerDid: 50,
+  revocationsPerDid: 1_000,
+  /** A link to the authorise page, and what was made with it until the person confirms. */
+  authoriseLinkMs: 15 * 60_000,
+  authoriseLinkRepeatMs: 60_000,
+  /** After `key rotate`: grants made out to the old DID still count, and its key still mints. */
+  oldKeyMs: 30 * 24 * 60 * 60_000,
+  downstreamLifetimeS: 300,
+  didDocumentBytes: 64 * 1024,
+  didTimeoutMs: 3_000,
+  didCacheMs: 60_000,
+  didsCached: 10_000,
+  stateGrantBytes: 64 * 1024,
   // answers
   partTextBytes: 12_000,
   partEventBytes: 40_000,

@@ -31,14 +31,24 @@ export const flag = () => z.enum(['true', 'false'], 'is neither true nor false')
 
 export const choice = <const T extends readonly [string, ...string[]]>(values: T) => z.enum(values, `is none of: ${values.join(', ')}`);
 
-/** `granted` is a word of the design that this release does not know yet: saying so beats "none of". */
-export const access = () =>
-  z.enum(['own-server', 'allowed', 'open'], {
-    error: ({ input }) =>
-      input === 'granted'
-        ? 'is granted, which comes with the authority capability and is not built yet'
-        : 'is none of: own-server, allowed, open',
-  });
+export const access = () => choice(['own-server', 'allowed', 'granted', 'open']);
+
+/** Words of a mnemonic, or any text that was used as one: the key is derived from exactly this text, trimmed. */
+export const mnemonic = () =>
+  raw
+    .max(1_024, 'is longer than 1024 characters')
+    .transform((value) => value.trim())
+    .refine((value) => value.length >= 16, 'is shorter than 16 characters')
+    .transform((value) => new Secret(value));
+
+const ABILITY_ON = /^[a-z0-9_-]{1,64}(?:\/[a-z0-9_-]{1,64}){0,4}(?:\/\*)? [a-z][a-z0-9+.-]{0,31}:[A-Za-z0-9._~:/@!$&'()*+;=%-]{1,255}$/u;
+/** `<can> <with>` pairs: what the authorise page asks people to grant. */
+export const abilities = () => list(z.string().regex(ABILITY_ON, 'has an entry that is not `<ability> <resource>`'), 20);
+export const dids = () =>
+  list(
+    z.string().refine((value) => parseDid(value).ok, 'has an entry that is not a DID'),
+    100,
+  ).transform((values) => values as Did[]);
 
 /** Without a trailing slash, so that paths can be appended. */
 export const httpUrl = () =>

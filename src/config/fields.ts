@@ -128,6 +128,14 @@ export const configSchema = z.object({
     expects: 'the path of the key file',
     leftOut: '`oracle.key` in DATA_DIR',
   }),
+  SIGNING_MNEMONIC: optional(kind.mnemonic(), {
+    group: 'Oracle',
+    description:
+      'Words the signing key of the oracle is derived from (seed = SHA-256 of the trimmed text), as other oracles of the IXO family keep it; instead of ORACLE_KEY_FILE.',
+    expects: 'the words of the mnemonic',
+    leftOut: 'the key of ORACLE_KEY_FILE signs',
+    secret: true,
+  }),
   DATA_DIR: defaulted(kind.text(4_096), {
     group: 'Oracle',
     description: 'Folder of the database and the checkpoints (mode 0700). One process at a time; disk encryption is yours.',
@@ -144,8 +152,8 @@ export const configSchema = z.object({
   ACCESS: defaulted(kind.access(), {
     group: 'Access',
     description:
-      'Who may use the oracle at all. `own-server`: accounts on TRUSTED_HOMESERVERS; `allowed`: ALLOWED_USERS; `open`: everybody. `granted` comes with the authority capability and is refused until then.',
-    expects: 'own-server, allowed or open',
+      'Who may use the oracle at all. `own-server`: accounts on TRUSTED_HOMESERVERS; `allowed`: ALLOWED_USERS; `granted`: DIDs named with `matrix-oracle grant-use`; `open`: everybody.',
+    expects: 'own-server, allowed, granted or open',
     default: 'own-server',
   }),
   ALLOWED_USERS: defaulted(kind.userGlobs(), {
@@ -167,6 +175,34 @@ export const configSchema = z.object({
       'Accounts that may chat without signing their messages (tier `listed`), comma-separated; same form as ALLOWED_USERS. Their homeserver can speak for them.',
     expects: 'accounts such as @alice:example.org,@*:example.org',
     default: '',
+  }),
+  BLOCKSYNC_GRAPHQL_URL: optional(kind.httpUrl(), {
+    group: 'Access',
+    description: 'GraphQL address of the Blocksync indexer: where the keys of did:ixo identities are looked up.',
+    expects: 'an address such as https://blocksync-graphql.ixo.earth/graphql',
+    leftOut: 'people with a did:ixo cannot sign, and are told so',
+    example: 'https://blocksync-graphql.ixo.earth/graphql',
+  }),
+  GRANT_ABILITIES: defaulted(kind.abilities(), {
+    group: 'Access',
+    description:
+      'What the authorise page offers people to grant, besides chatting and what the loaded tools declare: `<ability> <resource>`, comma-separated.',
+    expects: 'entries such as memory/* ixo:memory,fs/read ixo:filesystem',
+    default: '',
+  }),
+  REUSABLE_SERVICES: defaulted(kind.dids(), {
+    group: 'Access',
+    description:
+      'Services (did:web) that accept one invocation more than once, comma-separated: for these, minted invocations are kept until they end.',
+    expects: 'DIDs such as did:web:memory.example.org',
+    default: '',
+  }),
+  HTTP_LEGACY_AUTH: defaulted(kind.flag(), {
+    group: 'Access',
+    description:
+      'Accepts at the sidecar the bearer invocations of older IXO portals (`{can:*, with:ixo:oracle}`, up to 900 s, not bound to a request): tier sender-bound at most.',
+    expects: 'true or false',
+    default: 'false',
   }),
   RATE_LIMIT: defaulted(kind.integer(1, 100_000), {
     group: 'Access',
@@ -309,12 +345,6 @@ export const configSchema = z.object({
     description: 'Skips the balance check. Without a credits plugin there is none to skip.',
     expects: 'true or false',
     default: 'false',
-  }),
-  BLOCKSYNC_GRAPHQL_URL: optional(kind.httpUrl(), {
-    group: 'Behaviour',
-    description: 'GraphQL address of the blocksync indexer, for plugins that read the chain.',
-    expects: 'an address',
-    leftOut: 'such plugins say that it is missing',
   }),
   LOG_LEVEL: defaulted(kind.choice(['debug', 'info', 'warn', 'error', 'silent']), {
     group: 'Logs',

@@ -4,9 +4,10 @@
  * Queries live beside their feature, not here.
  */
 import type { Generated } from 'kysely';
-import type { DeviceId, EventId, OutboxTxnId, OwnerId, PrincipalId, RoomId, RunId, SessionId, TokenId, UserId } from '../ids.ts';
+import type { DeviceId, Did, EventId, OutboxTxnId, OwnerId, PrincipalId, RoomId, RunId, SessionId, TokenId, UserId } from '../ids.ts';
 import type { FrameKind, RunStatus } from '../runs/run.ts';
 import type { Tier } from '../turn/principal.ts';
+import type { GrantSource } from '../ucan/grants.ts';
 
 /** What came in and is not finished (G1). A row lives until its event was handled; `seen` remembers it afterwards. */
 export interface InboxTable {
@@ -109,6 +110,8 @@ export interface RunsTable {
   error: string | null;
   lease_until: Generated<number>;
   fence: Generated<number>;
+  /** 1 once the model's input held text that its principal did not write (DESIGN §5 "Taint"); for records, never read to decide. */
+  tainted: Generated<number>;
 }
 /** One row per prompt; `consumed_at` is set when the model's input that holds it is on disk, so a crash neither repeats nor forgets it. */
 export interface PendingInputsTable {
@@ -186,6 +189,10 @@ export interface TranscriptTable {
   attachments: string | null;
   redacted: Generated<number>;
   at: number;
+  /** Tier under which it was said or answered; null for what was overheard. */
+  tier: Tier | null;
+  /** 1: an answer or a tool result of a tainted run; its taint goes on to whoever reads it. */
+  tainted: Generated<number>;
 }
 export interface ReplayMarksTable {
   token_id: TokenId;
@@ -219,6 +226,53 @@ export interface AuditTable {
   resource: string | null;
   decision: 'allowed' | 'refused';
   code: string | null;
+  /** 1: the run was tainted when this was decided; null where it has no meaning. */
+  tainted: number | null;
+}
+/** A verified UCAN delegation of a person: to the oracle (`acting`) or to a key of a client (`session`). Kept until it ends. */
+export interface GrantsTable {
+  token_id: TokenId;
+  /** Hex of the CID bytes, recomputed from the block. */
+  cid: string;
+  kind: 'acting' | 'session';
+  /** Root issuer: whose rights are granted. */
+  did: Did;
+  audience: Did;
+  /** JSON array of `{can, with, nb?}`. */
+  capabilities: string;
+  /** Its chain, this token first, as JSON array of `{tokenId, cid, issuer, audience, expiresAt}`. */
+  path: string;
+  /** Canonical CAR with its proofs, unpadded base64url. Never logged (G12). */
+  car: string;
+  /** The earliest end of its chain. */
+  expires_at: number;
+  source: GrantSource;
+  stored_at: number;
+  /** Set when it was made on the authorise page for this account (`nb.link`): pending until `activated_at`, then the account is sender-bound. */
+  matrix_user_id: UserId | null;
+  /** When the oracle told this account whose grant it is. */
+  shown_at: number | null;
+  activated_at: number | null;
+  revoked_at: number | null;
+}
+/** `id` is a token id, or a CID as hex; counts when `did` issued that token or one above it. Kept for good: the token may come again. */
+export interface RevocationsTable {
+  id: string;
+  did: Did;
+  at: number;
+}
+/** Nonces of links to the authorise page, as SHA-256: 128 bits that went to one account in its direct room. */
+export interface AuthoriseLinksTable {
+  nonce_hash: string;
+  matrix_user_id: UserId;
+  room_id: RoomId;
+  created_at: number;
+  used_at: number | null;
+}
+/** With ACCESS=granted: who may use the oracle (`matrix-oracle grant-use`). */
+export interface UseGrantsTable {
+  did: Did;
+  granted_at: number;
 }
 /** When a notice of a kind was last said to somebody, so that it is not said again too soon. */
 export interface NoticeStampsTable {
@@ -248,6 +302,10 @@ export interface MetaTable {
 }
 
 export interface Schema {
+  grants: GrantsTable;
+  revocations: RevocationsTable;
+  authorise_links: AuthoriseLinksTable;
+  use_grants: UseGrantsTable;
   inbox: InboxTable;
   seen: SeenTable;
   gaps: GapsTable;

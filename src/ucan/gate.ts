@@ -17,6 +17,15 @@ export interface GatedUcan extends Ucan {
   readonly cid: string;
 }
 
+/** A whole file whose form is proven: the token and the proofs that came with it. Signatures, alignment and rights are the chain's questions. */
+export interface GatedToken {
+  readonly leaf: GatedUcan;
+  /** Everything in the file by CID, the leaf included. Proofs that are only named are not here. */
+  readonly links: ReadonlyMap<string, GatedUcan>;
+  /** The file itself, unpadded base64url: the one canonical spelling. */
+  readonly car: string;
+}
+
 /** The root block names the version: `{ "ucan@0.9.1": <link> }` in its one DAG-CBOR encoding. */
 export const VARIANT_HEAD = Buffer.from('a16a7563616e40302e392e31d82a582500', 'hex');
 const MAX_ENCODED_CHARS = Math.ceil(LIMITS.invocationBytes / 3) * 4;

@@ -1,0 +1,280 @@
+/**
+ * One closed list of everything that can be wrong with an authorisation, in rooms, over HTTP and before a tool: code, HTTP status, what the
+ * person is told and what the operator is told. docs/errors.md and docs/security.md are made from it; a test finds a code that nobody uses.
+ * No sentence holds token bytes, a DID or another person's data (G12).
+ */
+import type { ErrorSpec } from '../errors.ts';
+
+export const AUTHORITY_CODES = {
+  NO_AUTHORITY: {
+    status: 401,
+    retryable: false,
+    message:
+      'I cannot act on this message: it carries no signed authorisation. Use a client that signs its messages, or ask the operator to list your account.',
+    hint: 'The event has no `ixo.oracle.ucan` and its sender is not in UNSIGNED_USERS.',
+  },
+  BAD_UCAN_CONTENT: {
+    status: 401,
+    retryable: false,
+    message: 'The authorisation in this message has the wrong shape.',
+    hint: '`ixo.oracle.ucan` must be `{ v: 1, inv, dlg? }` (docs/wire-formats.md).',
+  },
+  UCAN_TOO_LARGE: {
+    status: 401,
+    retryable: false,
+    message: 'The authorisation in this message is too large.',
+    hint: '`inv` may have 4 KiB as CAR.',
+  },
+  UCAN_MALFORMED: {
+    status: 401,
+    retryable: false,
+    message: 'The authorisation in this message cannot be read.',
+    hint: 'Not strict base64url, not a CARv1 with one root, a CID that does not match its bytes, or not canonical UCAN 0.9.1.',
+  },
+  BAD_SIGNATURE: {
+    status: 401,
+    retryable: false,
+    message: 'The signature of this message is not valid.',
+    hint: 'The Ed25519 signature does not fit the issuer.',
+  },
+  BAD_ISSUER: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was issued by somebody who may not do so.',
+    hint: 'The issuer must be the DID named in `with`, and a did:key.',
+  },
+  BAD_AUDIENCE: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was made for another oracle.',
+    hint: '`aud` must be ORACLE_DID.',
+  },
+  BAD_CAPABILITY: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation does not allow what was asked.',
+    hint: 'Exactly one capability `oracle/message` (or `oracle/read`) on the own DID is needed.',
+  },
+  TOKEN_EXPIRED: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation has expired. Please send the message again.',
+    hint: 'Judged against origin_server_ts with 60 s skew.',
+  },
+  TOKEN_NOT_YET_VALID: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation is not valid yet. Check the clock of your device.',
+    hint: '`nbf` lies in the future.',
+  },
+  TOKEN_LIVES_TOO_LONG: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation is valid for too long.',
+    hint: 'An invocation may live 300 s from `nb.ts`.',
+  },
+  WRONG_ROOM: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was made for another room.',
+    hint: '`nb.room` differs from the event.',
+  },
+  WRONG_SENDER: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation belongs to another account.',
+    hint: '`nb.sender` differs from the event.',
+  },
+  WRONG_TYPE: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was made for another kind of event.',
+    hint: '`nb.type` differs from the event.',
+  },
+  WRONG_CONTENT: {
+    status: 401,
+    retryable: false,
+    message: 'The message was changed after it was signed.',
+    hint: '`nb.hash` differs from the hash of the content.',
+  },
+  WRONG_TIME: {
+    status: 401,
+    retryable: false,
+    message: 'The time signed in this message does not fit the time it was sent.',
+    hint: '|nb.ts − origin_server_ts| must be at most 60 s.',
+  },
+  WRONG_THREAD: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was made for another thread.',
+    hint: '`nb.thread` differs from the event.',
+  },
+  WRONG_EDIT: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was made for another edit.',
+    hint: '`nb.edits` differs from the event that this one replaces.',
+  },
+  WEAK_NONCE: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation has no random part, so it cannot be told from others.',
+    hint: 'An invocation needs a nonce of at least 96 random bits.',
+  },
+  BAD_CONTENT: {
+    status: 401,
+    retryable: false,
+    message: 'The content of this message cannot be signed: it has no canonical form.',
+    hint: 'Floats or integers past 2^53-1 in the content.',
+  },
+  REPLAY: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was used already. Please send the message again.',
+    hint: 'A token id is single use; it was seen with another event.',
+  },
+  NOT_LINKED: {
+    status: 403,
+    retryable: false,
+    message: 'I do not know yet that this Matrix account is yours. Write to me once in Matrix with a client that signs, then try again.',
+    hint: 'No DID↔MXID link with a direct room is recorded for the issuer.',
+  },
+  NOT_YOUR_SESSION: {
+    status: 403,
+    retryable: false,
+    message: 'This conversation belongs to somebody else. Write outside this thread to start your own.',
+    hint: 'The session has another owner.',
+  },
+  NOT_ALLOWED: {
+    status: 403,
+    retryable: false,
+    message: 'You may not use this oracle. Ask its operator.',
+    hint: 'ACCESS decides; see docs/configuration.md.',
+  },
+  TIER_TOO_LOW: {
+    status: 403,
+    retryable: false,
+    message: 'This action needs a signed message in a direct chat with me.',
+    hint: 'Tools with external effect need tier `signed` and a direct room.',
+  },
+  TOO_MANY_PROOFS: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation rests on more further authorisations than I look at.',
+    hint: 'At most 2 proofs per link, depth 5, 16 ways to a root, 16 signatures and 8 issuers to look up (docs/limits.md).',
+  },
+  MISSING_PROOF: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation rests on another one that I have not got. Send that again, or sign in again with your client.',
+    hint: 'A proof named by CID is neither in the CAR, nor in `dlg`, nor among the stored grants.',
+  },
+  BROKEN_CHAIN: {
+    status: 401,
+    retryable: false,
+    message: 'The authorisations in this message do not belong together.',
+    hint: 'The audience of a proof is not the issuer of what rests on it (compared as text: did:key and did:ixo of one key are two).',
+  },
+  NOT_DELEGATED: {
+    status: 401,
+    retryable: false,
+    message: 'Whoever signed this was not given the right to it.',
+    hint: 'No path of proofs covers the capability up to its owner: other ability, other resource, or a caveat (`nb`) that differs or is unknown.',
+  },
+  GRANT_EXPIRED: {
+    status: 401,
+    retryable: false,
+    message: 'The authorisation behind this message has expired. Please sign in again with your client, or authorise me again.',
+    hint: 'A grant of the path is past its `exp`, judged against now with 60 s skew.',
+  },
+  GRANT_NOT_YET_VALID: {
+    status: 401,
+    retryable: false,
+    message: 'The authorisation behind this message is not valid yet. Check the clock of your device.',
+    hint: 'A grant of the path has `nbf` in the future.',
+  },
+  GRANT_LIVES_TOO_LONG: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation is valid for longer than I accept.',
+    hint: 'An acting grant may live 30 days, a session grant 24 hours.',
+  },
+  GRANT_TOO_WIDE: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation would let me do everything in your name. Please grant named abilities only.',
+    hint: 'An acting grant must not hold `*`, nor an ability that covers `oracle/message` or `oracle/read`.',
+  },
+  REVOKED: {
+    status: 401,
+    retryable: false,
+    message: 'This authorisation was taken back.',
+    hint: 'A token of the path was revoked by its issuer or an issuer above it.',
+  },
+  EXPIRES_TOO_SOON: {
+    status: 401,
+    retryable: false,
+    message: 'The authorisation behind this message ends before the answer could be finished. Please authorise me again.',
+    hint: 'A grant of the path ends before now + RUN_DEADLINE_S.',
+  },
+  DID_NOT_RESOLVED: {
+    status: 503,
+    retryable: true,
+    message: 'I cannot look up the keys of this identity at the moment. Please try again in a minute.',
+    hint: 'BLOCKSYNC_GRAPHQL_URL is unset, does not answer within 3 s, or knows no Ed25519 key of this DID.',
+  },
+  WRONG_ACCOUNT: {
+    status: 401,
+    retryable: false,
+    message: 'This Matrix account does not belong to that identity.',
+    hint: 'A did:ixo speaks only through `@did-ixo-<address>:<server>` on a trusted server or the one its DID document names.',
+  },
+  LINKED_TO_ANOTHER: {
+    status: 403,
+    retryable: false,
+    message: 'This account already acts for another identity. Send `!revoke all` first, then authorise me again.',
+    hint: 'The MXID has an active grant of another DID.',
+  },
+  BAD_LINK: {
+    status: 403,
+    retryable: false,
+    message: 'This link is not valid any more. Send `!authorise` to me in Matrix to get a new one.',
+    hint: 'The nonce of the authorise page is unknown, was used, is older than 15 minutes, or belongs to another account.',
+  },
+  BAD_GRANT: {
+    status: 400,
+    retryable: false,
+    message: 'This authorisation cannot be stored: it has the wrong shape or is not addressed to me.',
+    hint: 'Neither an acting grant (audience ORACLE_DID) nor a session grant (audience a did:key, `oracle/message` on the own DID).',
+  },
+  UNTRUSTED_SERVER: {
+    status: 401,
+    retryable: false,
+    message: 'I cannot take the word of your server about who you are. Please use a client that signs its messages.',
+    hint: 'Tiers sender-bound and listed are for MXIDs on TRUSTED_HOMESERVERS.',
+  },
+  NEEDS_CONFIRMATION: {
+    status: 403,
+    retryable: false,
+    message: 'What I read for this came from somebody else, so I may not act on it before you confirm it, which is not possible yet.',
+    hint: 'A tainted run and a tool with external effect (docs/security.md "Taint").',
+  },
+  NEEDS_GRANT: {
+    status: 403,
+    retryable: false,
+    message: 'You have not granted me what this needs. Send `!authorise` to me in a direct chat.',
+    hint: '`details` names the ability and the resource that no active acting grant covers.',
+  },
+  NO_SIGNING_KEY: {
+    status: 501,
+    retryable: false,
+    message: 'This oracle has no signing key, so it cannot act at other services in your name.',
+    hint: 'Neither ORACLE_KEY_FILE nor SIGNING_MNEMONIC is there, or it is not a key of ORACLE_DID.',
+  },
+  SERVICE_NOT_RESOLVED: {
+    status: 502,
+    retryable: true,
+    message: 'The identity of that service cannot be looked up.',
+    hint: 'Its did:web document is unreachable, too large, redirected, on a private address, or names another DID.',
+  },
+} as const satisfies Record<string, ErrorSpec>;
