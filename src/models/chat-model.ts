@@ -1,7 +1,7 @@
 /**
  * The library's streaming without what nobody here reads: for each token it joins the answer so far into a new message and tells callback
  * handlers and tracers, of which there are none; and the provider's client below it passes each token through eight async iterators.
- * Here the tokens of one piece of the response (`createGuardedFetch` collects them) are parsed in one go, and their text becomes one chunk;
+ * Here the tokens of one piece of the response (`createModelFetch` collects them) are parsed in one go, and their text becomes one chunk;
  * `readModelStream` does the joining, once.
  */
 import { type AIMessageChunk, BaseMessage } from '@langchain/core/messages';

@@ -1,5 +1,5 @@
 /**
- * Plugins and the agent ask for a role, never for a provider: keys, base URL, timeouts and the guarded fetch are decided here once.
+ * Plugins and the agent ask for a role, never for a provider: keys, base URL, timeouts and the watched fetch are decided here once.
  * The library's own retries are off (up to seven tries that ignore an abort), and `streaming: true` is never set: with it the library
  * downloads a tokenizer and hangs for seconds where the network is closed.
  */
@@ -7,7 +7,7 @@ import type { BaseChatModel } from '@langchain/core/language_models/chat_models'
 import type { ChatOpenAIFields } from '@langchain/openai';
 import type { Clock } from '../time.ts';
 import { ChatModel } from './chat-model.ts';
-import { createGuardedFetch } from './guarded-fetch.ts';
+import { createModelFetch } from './model-fetch.ts';
 
 export type ModelRole = 'main' | 'subagent' | 'utility' | (string & {});
 
@@ -37,7 +37,7 @@ export interface Models {
 }
 
 export function createModels({ clock, baseUrl, apiKey, roles, selectable = [], idleTimeoutMs }: ModelsOptions): Models {
-  const guarded = createGuardedFetch({ clock, idleTimeoutMs });
+  const modelFetch = createModelFetch({ clock, idleTimeoutMs });
   const shared = new Map<string, BaseChatModel>();
   const nameOf = (role: ModelRole): string => (Object.hasOwn(roles, role) ? (roles[role] ?? roles.main) : roles.main);
   // `streaming` is left away whatever was asked: true downloads a tokenizer, false turns `stream()` off.
@@ -47,7 +47,7 @@ export function createModels({ clock, baseUrl, apiKey, roles, selectable = [], i
       model: params.model ?? model,
       apiKey,
       maxRetries: 0,
-      configuration: { ...(baseUrl === undefined ? {} : { baseURL: baseUrl }), fetch: guarded.fetch, maxRetries: 0 },
+      configuration: { ...(baseUrl === undefined ? {} : { baseURL: baseUrl }), fetch: modelFetch.fetch, maxRetries: 0 },
     });
   return {
     get(role, params) {
@@ -59,6 +59,6 @@ export function createModels({ clock, baseUrl, apiKey, roles, selectable = [], i
     },
     nameOf,
     listModels: () => [roles.main, ...selectable.filter((name) => name !== roles.main)].map((id) => ({ id, isDefault: id === roles.main })),
-    close: () => guarded.close(),
+    close: () => modelFetch.close(),
   };
 }

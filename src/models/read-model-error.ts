@@ -3,7 +3,7 @@
  * of providers repeat keys and prompts (G12). "abort" in a provider's error is a failure of the provider, not a cancel of ours.
  */
 import { OracleError, type Refusal, refusal } from '../errors.ts';
-import { ModelStreamError } from './guarded-fetch.ts';
+import { ModelStreamError } from './model-fetch.ts';
 
 const MAX_CAUSES = 8;
 

@@ -14,7 +14,7 @@ import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, foldFrame, type
 
 /**
  * Commits of text are so far apart; text after a longer pause is committed at once. Shorter than the window in which the model's tokens are
- * collected (models/guarded-fetch.ts), so that they are written when they are handed up, without a second wait and a timer of its own.
+ * collected (models/model-fetch.ts), so that they are written when they are handed up, without a second wait and a timer of its own.
  */
 const TEXT_FLUSH_MS = 30;
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { OracleError, refusal } from '../../../src/errors.ts';
-import { ModelStreamError } from '../../../src/models/guarded-fetch.ts';
+import { ModelStreamError } from '../../../src/models/model-fetch.ts';
 import { planModelRetry, readModelError } from '../../../src/models/read-model-error.ts';
 
 const status = (code: number, more: object = {}): Error =>

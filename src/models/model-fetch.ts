@@ -36,29 +36,29 @@ const LAST_BYTES_MS = 500;
 const KEEP_ALIVE_MS = 30_000;
 const MAX_CONNECTIONS = 256;
 
-export interface GuardedFetchOptions {
+export interface ModelFetchOptions {
   readonly clock: Clock;
   /** No byte for so long, headers included, ends the call. */
   readonly idleTimeoutMs: number;
 }
-export interface GuardedFetch {
+export interface ModelFetch {
   readonly fetch: typeof fetch;
   /** Closes kept connections. */
   close(): Promise<void>;
 }
 
-export function createGuardedFetch({ clock, idleTimeoutMs }: GuardedFetchOptions): GuardedFetch {
+export function createModelFetch({ clock, idleTimeoutMs }: ModelFetchOptions): ModelFetch {
   // Our own timers judge silence; undici's would only fire with another error.
   const dispatcher = new Agent({ connections: MAX_CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS, headersTimeout: 0, bodyTimeout: 0 });
   // `async`: what is wrong with the request itself rejects, too.
-  const guarded = async (input: unknown, init?: RequestInit): Promise<Response> => {
+  const watched = async (input: unknown, init?: RequestInit): Promise<Response> => {
     init?.signal?.throwIfAborted();
     const request = buildRequest(input, init);
     return new Promise((resolve, reject) =>
       dispatcher.dispatch(request, createExchange({ clock, idleTimeoutMs, signal: init?.signal ?? null, resolve, reject })),
     );
   };
-  return { fetch: guarded as typeof fetch, close: () => dispatcher.destroy() };
+  return { fetch: watched as typeof fetch, close: () => dispatcher.destroy() };
 }
 
 function buildRequest(input: unknown, init: RequestInit | undefined): Dispatcher.DispatchOptions {
@@ -78,7 +78,7 @@ function buildHeaders(headers: Readonly<Record<string, string | string[] | undef
   return built;
 }
 
-interface ExchangeOptions extends GuardedFetchOptions {
+interface ExchangeOptions extends ModelFetchOptions {
   readonly signal: AbortSignal | null;
   readonly resolve: (response: Response) => void;
   readonly reject: (error: unknown) => void;

@@ -1,14 +1,14 @@
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createGuardedFetch, type GuardedFetch } from '../../../src/models/guarded-fetch.ts';
+import { createModelFetch, type ModelFetch } from '../../../src/models/model-fetch.ts';
 import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
 
 let server: Server;
 let url = '';
 let answer: (response: ServerResponse) => void = () => undefined;
 let clock: FakeClock;
-let guarded: GuardedFetch;
+let model: ModelFetch;
 let connections = 0;
 let closed: Promise<void>;
 
@@ -26,10 +26,10 @@ beforeEach(async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
   clock = fakeClock();
-  guarded = createGuardedFetch({ clock, idleTimeoutMs: 1_000 });
+  model = createModelFetch({ clock, idleTimeoutMs: 1_000 });
 });
 afterEach(async () => {
-  await guarded.close();
+  await model.close();
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));
 });
@@ -48,7 +48,7 @@ test.each([
 ])('a stream that ends with %s passes unchanged and leaves no timer', async (_name, end) => {
   answer = sse(said, end);
 
-  expect(await (await guarded.fetch(url)).text()).toBe(said + end);
+  expect(await (await model.fetch(url)).text()).toBe(said + end);
   expect(clock.pending()).toBe(0);
 });
 
@@ -59,13 +59,13 @@ test.each([
 ])('a stream closed after %s is an error, not an answer', async (_name, end) => {
   answer = sse(said, end);
 
-  await expect((await guarded.fetch(url)).text()).rejects.toMatchObject({ problem: 'cut' });
+  await expect((await model.fetch(url)).text()).rejects.toMatchObject({ problem: 'cut' });
 });
 
 test('silence before the headers ends the call', async () => {
   const arrived = Promise.withResolvers<void>();
   answer = () => arrived.resolve();
-  const call = guarded.fetch(url);
+  const call = model.fetch(url);
   call.catch(() => undefined);
   await arrived.promise;
 
@@ -80,7 +80,7 @@ test('silence in the middle ends the stream and closes the socket', async () => 
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     response.write(said);
   };
-  const reader = (await guarded.fetch(url)).body!.getReader();
+  const reader = (await model.fetch(url)).body!.getReader();
   await reader.read();
   const next = reader.read();
   next.catch(() => undefined);
@@ -93,7 +93,7 @@ test('silence in the middle ends the stream and closes the socket', async () => 
 
 test('a reader that takes its time is not a silent model', async () => {
   answer = sse(said, 'data: [DONE]\n\n');
-  const response = await guarded.fetch(url);
+  const response = await model.fetch(url);
 
   await clock.advanceAsync(60_000);
 
@@ -105,7 +105,7 @@ test('a cancelled body closes the socket and leaves no timer', async () => {
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     response.write(said);
   };
-  const response = await guarded.fetch(url);
+  const response = await model.fetch(url);
 
   await response.body!.cancel();
 
@@ -117,7 +117,7 @@ test("the caller's signal ends the call with its own reason", async () => {
   const arrived = Promise.withResolvers<void>();
   answer = () => arrived.resolve();
   const stop = new AbortController();
-  const call = guarded.fetch(url, { signal: stop.signal });
+  const call = model.fetch(url, { signal: stop.signal });
   call.catch(() => undefined);
   await arrived.promise;
 
@@ -129,7 +129,7 @@ test("the caller's signal ends the call with its own reason", async () => {
 test('calls one after the other use connections again', async () => {
   answer = (response) => response.end('{}');
 
-  for (let at = 0; at < 8; at += 1) await (await guarded.fetch(url)).text();
+  for (let at = 0; at < 8; at += 1) await (await model.fetch(url)).text();
 
   expect(connections).toBeLessThan(3);
 });
@@ -141,7 +141,7 @@ test('the first piece comes at once, what follows is collected, and the end does
     write = (text) => void response.write(text);
     write(said);
   };
-  const reader = (await guarded.fetch(url)).body!.getReader();
+  const reader = (await model.fetch(url)).body!.getReader();
   const read = async () => new TextDecoder().decode((await reader.read()).value);
   expect(await read()).toBe(said);
 
@@ -171,7 +171,7 @@ test('a reader that stops at [DONE] leaves the connection for the next call', as
     setTimeout(() => response.end(), 10);
   };
   for (let at = 0; at < 4; at += 1) {
-    const reader = (await guarded.fetch(url)).body!.getReader();
+    const reader = (await model.fetch(url)).body!.getReader();
     await reader.read();
     await reader.cancel();
     await vi.waitFor(() => expect(clock.pending()).toBe(0), { interval: 2 });
@@ -185,7 +185,7 @@ test('what came before a failure is given before it', async () => {
     response.write(said);
     setTimeout(() => response.write('data: 1\n\n', () => response.destroy()), 10);
   };
-  const reader = (await guarded.fetch(url)).body!.getReader();
+  const reader = (await model.fetch(url)).body!.getReader();
   await reader.read();
 
   expect(new TextDecoder().decode((await reader.read()).value)).toBe('data: 1\n\n');
@@ -196,7 +196,7 @@ test('what came before a failure is given before it', async () => {
 test('an answer larger than what is held for a slow reader arrives whole', async () => {
   const text = 'x'.repeat(8 * 1024 * 1024);
   answer = (response) => response.end(text);
-  const response = await guarded.fetch(url);
+  const response = await model.fetch(url);
   await new Promise((resolve) => setTimeout(resolve, 50));
   await clock.advanceAsync(60_000);
 
