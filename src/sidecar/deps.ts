@@ -15,7 +15,10 @@ import type { Store, Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import type { Links } from '../turn/links.ts';
 import type { TurnChecks } from '../turn/turn.ts';
-import type { VerifyInvocation } from '../ucan/verify-invocation.ts';
+import type { AuthoriseLinks } from '../ucan/authorise-links.ts';
+import type { VerifyInvocation } from '../ucan/chain.ts';
+import type { Grants } from '../ucan/grants.ts';
+import type { RegisterGrant } from '../ucan/register-grant.ts';
 
 export interface Health {
   readonly live: boolean;
@@ -54,8 +57,13 @@ export interface SidecarDeps {
   readonly transcript: Pick<Transcript, 'page'>;
   readonly links: Links;
   readonly verify: VerifyInvocation;
-  /** ACCESS, judged on the linked account (DESIGN §5 "Who may use the oracle at all"). */
-  readonly mayUse: (user: UserId) => boolean;
+  /** ACCESS, judged on the linked account and, with `granted`, on the DID (DESIGN §5 "Who may use the oracle at all"). */
+  readonly mayUse: (user: UserId, did: Did) => boolean;
+  readonly grants: Pick<Grants, 'list' | 'actingOf' | 'byTokenId' | 'revoke'>;
+  readonly registerGrant: Pick<RegisterGrant, 'fromCaller' | 'fromPage'>;
+  readonly authoriseLinks: Pick<AuthoriseLinks, 'holder'>;
+  /** Stops the runs that rest on these. */
+  readonly onRevoked: (tokens: readonly TokenId[]) => void;
   readonly scheduler: Pick<Scheduler, 'cancel'>;
   /** What the room is now: it may have become a group, or encrypted, since Matrix proved the link. */
   readonly rooms: Pick<RoomDirectory, 'facts'>;

@@ -55,7 +55,7 @@ export function identify(
   const link = checkLink(bound.value, opened ? { userId: known.userId } : known);
   if (!link.ok) return refuse(link.error);
   const { userId } = link.value;
-  if (!mayUse(userId)) return refuse('NOT_ALLOWED');
+  if (!mayUse(userId, did)) return refuse('NOT_ALLOWED');
   return ok({
     did,
     userId,

@@ -17,7 +17,7 @@ import { authenticateCaller } from './door.ts';
 import { buildProblem, orRefuse, readFailure, sendProblem } from './problem.ts';
 import { createAddressLimits } from './rate-limit.ts';
 import { readRequestId } from './request-id.ts';
-import { delegationRoutes } from './routes/delegation.ts';
+import { delegationRoutes, newDelegationRoute } from './routes/delegation.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { healthRoutes, publicRoutes } from './routes/public.ts';
 import { runRoutes } from './routes/runs.ts';
@@ -83,21 +83,30 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
     // After CORS, so that a browser can read why it was refused.
     limited.addHook('onRequest', async (request) => void orRefuse(await limits.enter(request.ip)));
     await limited.register(publicRoutes(deps));
+    const door = async (request: FastifyRequest): Promise<void> => {
+      request.invocation = orRefuse(await authenticateCaller(request.headers, deps.verify));
+    };
+    /** A guesser of keys or nonces is soon not listened to any more. */
+    const countRefusals = (routes: FastifyInstance): void => {
+      routes.addHook('onRequest', async (request) => void orRefuse(await limits.mayTry(request.ip)));
+      routes.addHook('onResponse', async (request, reply) => {
+        if (reply.statusCode === 401 || reply.statusCode === 403) await limits.wasRefused(request.ip);
+      });
+    };
+    await limited.register(async (counted) => {
+      countRefusals(counted as unknown as FastifyInstance);
+      await counted.register(newDelegationRoute(deps, door));
+    });
     await limited.register(async (guarded) => {
       guarded.addHook('onRoute', (route) => {
         route.schema = { ...route.schema, security: [{ ucan: [] }] };
       });
-      guarded.addHook('onRequest', async (request) => {
-        orRefuse(await limits.mayTry(request.ip));
-        request.invocation = orRefuse(await authenticateCaller(request.headers, deps.verify));
-      });
-      guarded.addHook('onResponse', async (request, reply) => {
-        if (reply.statusCode === 401 || reply.statusCode === 403) await limits.wasRefused(request.ip);
-      });
+      countRefusals(guarded as unknown as FastifyInstance);
+      guarded.addHook('onRequest', door);
       await guarded.register(sessionRoutes(deps));
       await guarded.register(messageRoutes(deps, watchers));
       await guarded.register(runRoutes(deps, watchers));
-      await guarded.register(delegationRoutes);
+      await guarded.register(delegationRoutes(deps));
     });
   });
   return app as unknown as FastifyInstance;

@@ -33,6 +33,7 @@ import {
   problems,
   sessionParams,
 } from '../wire/schemas.ts';
+import { takeDelegationHeader } from './delegation.ts';
 
 export const messageRoutes =
   (deps: SidecarDeps, watchers: Watchers): FastifyPluginAsyncZod =>
@@ -126,6 +127,7 @@ async function openTurn(
   const unfit = decideRoom(await deps.rooms.facts(caller.room), caller.userId);
   if (unfit !== null) return err(unfit);
 
+  await takeDelegationHeader(request, caller.did, deps);
   let opened: Awaited<ReturnType<typeof beginTurn>>;
   try {
     opened = await beginTurn(buildIncoming(request, { ...caller, room: caller.room, invocation }, sessionId, body, deps), deps.turn);

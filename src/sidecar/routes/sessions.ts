@@ -23,6 +23,7 @@ import {
   sessionsPage,
   sessionsQuery,
 } from '../wire/schemas.ts';
+import { takeDelegationHeader } from './delegation.ts';
 
 export const sessionRoutes =
   (deps: SidecarDeps): FastifyPluginAsyncZod =>
@@ -51,6 +52,7 @@ export const sessionRoutes =
         if (caller.again === null) orRefuse(await pace(caller.userId));
         orRefuse(await spendOnce(caller, deps));
         const { did, userId, tokenId } = caller;
+        await takeDelegationHeader(request, did, deps);
         // Looked up again: another first request may have opened the direct room meanwhile, and one is enough.
         const room = caller.room ?? links.of(did, userId)?.directRoom ?? null;
         const opened = orRefuse(await deps.openSession({ roomId: room, userId, did, tokenId }));

@@ -111,6 +111,47 @@ export const history = z.object({ messages: z.array(historyMessage), before: z.n
 export const abort = z.strictObject({ sessionId });
 export const aborted = z.object({ success: z.boolean().describe('false: nothing was running.') });
 
+const capability = z.object({ can: z.string(), with: z.string(), nb: z.record(z.string(), z.unknown()).optional() });
+const expiresAt = z.number().int().describe('Milliseconds since the epoch; the earliest end of its chain.');
+export const newDelegation = z.strictObject({
+  raw: z
+    .string()
+    .min(1)
+    .max(LIMITS.delegationBytes * 2)
+    .describe('The delegation as CAR, in base64 or unpadded base64url.'),
+  issuer: z.string().max(1_024).optional().describe('Taken for compatibility; what counts stands in `raw`.'),
+  audience: z.string().max(1_024).optional(),
+  expiration: z.number().optional(),
+});
+export const delegationStored = z.object({
+  ok: z.literal(true),
+  expiration: z.number().int().describe('Seconds since the epoch.'),
+  token_id: z.string(),
+  kind: z.enum(['acting', 'session']),
+  expires_at: expiresAt,
+  capabilities: z.array(capability),
+  pending: z.boolean().describe('true: it counts for the Matrix account once that account has sent `!authorise confirm`.'),
+});
+export const delegations = z.object({
+  authorized: z.boolean().describe('An acting grant counts now.'),
+  expiration: z.number().int().optional().describe('Of the newest acting grant, in seconds since the epoch.'),
+  capabilities: z.array(capability).optional(),
+  grants: z.array(
+    z.object({
+      token_id: z.string(),
+      kind: z.enum(['acting', 'session']),
+      audience: z.string(),
+      capabilities: z.array(z.object({ can: z.string(), with: z.string() })),
+      expires_at: expiresAt,
+      source: z.string(),
+      revoked: z.boolean(),
+      pending: z.boolean(),
+    }),
+  ),
+});
+export const revocation = z.strictObject({ token_id: z.string().min(1).max(100).optional().describe('Left out: all.') }).nullish();
+export const delegationDeleted = z.object({ ok: z.literal(true), revoked: z.array(z.string()) });
+
 export const runParams = z.strictObject({ runId });
 export const runQuery = z.strictObject({
   after: z.string().max(20).optional().describe('Id of the last event already seen; the header Last-Event-ID counts more.'),
