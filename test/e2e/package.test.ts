@@ -1,0 +1,129 @@
+/**
+ * What is published, as a user gets it: `npm pack` of a copy of this tree, installed in an empty project where neither our overrides nor our
+ * workspaces reach. The hardened decoders must be inside (a token with a `__proto__` key is refused by the oracle that runs there), the parts that
+ * matrix-bot-sdk drags along must not, and an author's types and imports must work.
+ */
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { findFreePort } from '../../synapse-dev/homeserver/ports.ts';
+
+const run = promisify(execFile);
+const ROOT = join(import.meta.dirname, '../..');
+const folder = mkdtempSync(join(tmpdir(), 'matrix-oracle-package-'));
+const project = join(folder, 'project');
+/** The Node of this process first, as `npm run` would have it. */
+const environment = { ...process.env, PATH: `${join(ROOT, 'node_modules/.bin')}:${process.env['PATH']}`, NODE_OPTIONS: '' };
+
+beforeAll(async () => {
+  const copy = join(folder, 'copy');
+  mkdirSync(copy);
+  // Packing changes package.json for a moment, which must not happen under other tests.
+  const { stdout } = await run('git', ['ls-files', '--cached', '--others', '--exclude-standard', '--', '.', ':!test'], { cwd: ROOT });
+  for (const file of stdout.split('\n').filter((name) => name !== '' && existsSync(join(ROOT, name))))
+    cpSync(join(ROOT, file), join(copy, file));
+  symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
+  await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: copy, env: environment });
+  expect(readFileSync(join(copy, 'package.json'), 'utf8')).toBe(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+
+  const tarball = readdirSync(folder).find((name) => name.endsWith('.tgz'));
+  mkdirSync(project);
+  writeFileSync(join(project, 'package.json'), JSON.stringify({ name: 'empty', private: true, type: 'module' }));
+  await run('npm', ['install', '--silent', '--no-audit', '--no-fund', join(folder, tarball ?? '')], { cwd: project, env: environment });
+}, 240_000);
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const installed = (path: string) => join(project, 'node_modules', path);
+const evaluate = async (code: string): Promise<string> =>
+  (await run(process.execPath, ['--input-type=module', '--eval', code], { cwd: project, env: environment })).stdout.trim();
+
+test('the installed command says its version and its commands', async () => {
+  const bin = installed('.bin/matrix-oracle');
+  const { stdout } = await run(process.execPath, [bin, '--help'], { cwd: project, env: environment });
+
+  expect(stdout).toContain('start');
+  expect((await run(process.execPath, [bin, '--version'], { cwd: project, env: environment })).stdout.trim()).toMatch(/^\d+\.\d+\.\d+/u);
+});
+
+test('an author imports one instance of the package, for plugins and for their tests', async () => {
+  const code = `
+    import { defineTool, OracleError } from 'matrix-oracle';
+    import { createTestRuntime } from 'matrix-oracle/testing';
+    console.log(typeof defineTool, typeof OracleError, typeof createTestRuntime);`;
+
+  expect(await evaluate(code)).toBe('function function function');
+});
+
+test('the source condition is gone, and nothing but the build was packed', () => {
+  const manifest = JSON.parse(readFileSync(installed('matrix-oracle/package.json'), 'utf8'));
+
+  expect(JSON.stringify(manifest.exports)).not.toContain('matrix-oracle-source');
+  expect(manifest.scripts).toBeUndefined();
+  expect(existsSync(installed('matrix-oracle/src'))).toBe(false);
+});
+
+test('neither matrix-bot-sdk nor another CBOR decoder is installed beside the bundle', () => {
+  for (const name of ['matrix-bot-sdk', 'request', '@ipld/dag-ucan', '@ipld/dag-cbor', 'cborg'])
+    expect(existsSync(installed(name)), name).toBe(false);
+});
+
+test('types resolve for an author without our settings', async () => {
+  writeFileSync(
+    join(project, 'plugin.ts'),
+    `import { defineTool } from 'matrix-oracle';
+     import { z } from 'zod';
+     export const tool = defineTool({ name: 'echo', description: 'Echoes.', schema: z.object({ text: z.string() }), handler: ({ text }) => text });
+     // @ts-expect-error a tool needs a name
+     defineTool({ description: 'x', schema: z.object({}), handler: () => '' });`,
+  );
+  const options = ['--noEmit', '--strict', '--skipLibCheck', '--target', 'es2025', '--module', 'nodenext', '--types', '', 'plugin.ts'];
+
+  await run(join(ROOT, 'node_modules/.bin/tsc'), options, { cwd: project, env: environment });
+});
+
+test('the installed oracle passes its decoder self-test, listens, and refuses a token with a __proto__ key', async () => {
+  const port = await findFreePort();
+  const oracle = spawn(process.execPath, [installed('.bin/matrix-oracle'), 'start'], {
+    cwd: project,
+    env: {
+      PATH: environment.PATH,
+      MATRIX_BASE_URL: 'http://127.0.0.1:9',
+      MATRIX_SERVER_NAME: 'example.org',
+      MATRIX_AS_TOKEN: 'a_token_of_the_package_test',
+      MATRIX_HS_TOKEN: 'another_token_of_the_package_test',
+      ORACLE_DID: 'did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp',
+      OPENAI_BASE_URL: 'http://127.0.0.1:9/v1',
+      MODEL_MAIN: 'none',
+      APPSERVICE_PORT: '0',
+      METRICS_PORT: '0',
+      PORT: String(port),
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  try {
+    await expect
+      .poll(
+        () =>
+          fetch(`http://127.0.0.1:${port}/health`).then(
+            ({ status }) => status,
+            () => null,
+          ),
+        { timeout: 30_000 },
+      )
+      .toBe(200);
+    const answer = await fetch(`http://127.0.0.1:${port}/sessions`, {
+      headers: { authorization: `Bearer ${PROTO_TOKEN}`, 'x-auth-type': 'ucan' },
+    });
+
+    expect([answer.status, ((await answer.json()) as { code: string }).code]).toEqual([401, 'UCAN_MALFORMED']);
+    expect((await fetch(`http://127.0.0.1:${port}/authorise`)).headers.get('content-security-policy')).toContain("frame-ancestors 'none'");
+  } finally {
+    const ended = once(oracle, 'close');
+    oracle.kill('SIGTERM');
+    await ended;
+  }
+});
