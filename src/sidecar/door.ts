@@ -5,8 +5,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Refusal, refusal } from '../errors.ts';
 import { err, ok, type Result } from '../result.ts';
+import type { VerifiedInvocation, VerifyInvocation } from '../ucan/chain.ts';
 import { gateInvocation } from '../ucan/gate.ts';
-import type { VerifiedInvocation, VerifyInvocation } from '../ucan/verify-invocation.ts';
 
 declare module 'fastify' {
   interface FastifyRequest {

@@ -8,11 +8,10 @@ import { type Did, type EventId, parseEventId, parseRoomId, parseUserId, type Ro
 import type { JsonObject } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { err, ok, type Result } from '../result.ts';
+import { MESSAGE_ABILITY } from './abilities.ts';
+import type { VerifiedInvocation } from './chain.ts';
 import { contentHash } from './content-hash.ts';
 import { hasEnoughNonce, readOwnCapability } from './own-capability.ts';
-import type { VerifiedInvocation } from './verify-invocation.ts';
-
-export const MESSAGE_ABILITY = 'oracle/message';
 
 export interface EventFacts {
   readonly roomId: RoomId;

@@ -8,11 +8,10 @@ import { type Did, parseRoomId, parseSessionId, parseUserId, type RoomId, type S
 import type { JsonObject } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { err, ok, type Result } from '../result.ts';
-import { checkWindow, MESSAGE_ABILITY } from './bind-event.ts';
+import { MESSAGE_ABILITY, READ_ABILITY } from './abilities.ts';
+import { checkWindow } from './bind-event.ts';
+import type { VerifiedInvocation } from './chain.ts';
 import { hasEnoughNonce, readOwnCapability } from './own-capability.ts';
-import type { VerifiedInvocation } from './verify-invocation.ts';
-
-export const READ_ABILITY = 'oracle/read';
 
 export interface RequestFacts {
   /** Upper case. */

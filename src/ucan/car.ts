@@ -2,11 +2,12 @@
  * Own reader of the container (CARv1) a token travels in. The usual readers never compare a block's bytes with its CID, collapse
  * duplicates into a map and accept unrelated blocks; a 445-byte file whose only proof names itself then hangs the chain evaluator for
  * ever (research/ucan.md §0, §3.2 E and F). Here every section is counted raw and hashed, so a CID is a fact and a cycle impossible (G14).
- * Cost: one pass over at most LIMITS.invocationBytes and one SHA-256 per block, about 10 µs for two blocks.
+ * Cost: one pass over at most LIMITS.delegationBytes and one SHA-256 per block, about 10 µs for two blocks.
  */
 import { createHash } from 'node:crypto';
 import { LIMITS } from '../limits.ts';
 import { err, ok, type Result } from '../result.ts';
+import { CID_BYTES, CID_PREFIX, HEADER_HEAD, HEADER_TAIL, writeCar } from './write-car.ts';
 
 /** Why a container was refused: for logs and tests; the person sees UCAN_MALFORMED (or UCAN_TOO_LARGE). */
 export type CarProblem =
@@ -31,13 +32,6 @@ export interface Car {
   readonly blocks: readonly CarBlock[];
 }
 
-/** CIDv1, dag-cbor (0x71), sha2-256 (0x12) with 32 bytes: the only form a UCAN block may have. */
-const CID_PREFIX = Buffer.from('01711220', 'hex');
-export const CID_BYTES = 36;
-
-/** A CARv1 header with exactly one root of that form has one canonical encoding: these bytes, the CID, these bytes (CARv1 spec, "Header"). */
-const HEADER_HEAD = Buffer.from('3aa265726f6f747381d82a582500', 'hex');
-const HEADER_TAIL = Buffer.from('6776657273696f6e01', 'hex');
 const HEADER_BYTES = HEADER_HEAD.length + CID_BYTES + HEADER_TAIL.length;
 
 /** The 36 CID bytes of a dag-cbor block. */
@@ -45,8 +39,11 @@ export function cidOf(block: Uint8Array): Buffer {
   return Buffer.concat([CID_PREFIX, createHash('sha256').update(block).digest()]);
 }
 
-/** Reads a CARv1 with one root; total, bounded by LIMITS.carBlocks and LIMITS.carBlockBytes. CARv2, whose pragma is another header, is refused. */
-export function readCar(file: Uint8Array): Result<Car, CarProblem> {
+/**
+ * Reads a CARv1 with one root; total, bounded by LIMITS.carBlocks and LIMITS.carBlockBytes. CARv2, whose pragma is another header, is refused.
+ * `count.blocks` grows by the blocks that were hashed.
+ */
+export function readCar(file: Uint8Array, count?: { blocks: number }): Result<Car, CarProblem> {
   const bytes = Buffer.from(file.buffer, file.byteOffset, file.byteLength);
   if (bytes.length < HEADER_BYTES || !startsWith(bytes, 0, HEADER_HEAD)) return err('HEADER');
   const rootAt = HEADER_HEAD.length;
@@ -66,6 +63,7 @@ export function readCar(file: Uint8Array): Result<Car, CarProblem> {
     if (length.value.value - CID_BYTES > LIMITS.carBlockBytes) return err('BLOCK_TOO_LARGE');
     if (!startsWith(bytes, start, CID_PREFIX)) return err('CID_FORM');
     const block = bytes.subarray(start + CID_BYTES, end);
+    if (count !== undefined) count.blocks += 1;
     if (!cidOf(block).equals(bytes.subarray(start, start + CID_BYTES))) return err('CID_MISMATCH');
     const cid = bytes.toString('hex', start, start + CID_BYTES);
     if (seen.has(cid)) return err('DUPLICATE');
@@ -78,12 +76,11 @@ export function readCar(file: Uint8Array): Result<Car, CarProblem> {
 
 /** Writes what `readCar` reads; blocks in the order given, the root named in the header. */
 export function buildCar(root: Uint8Array, blocks: readonly Uint8Array[]): Buffer {
-  const parts: Uint8Array[] = [HEADER_HEAD, cidOf(root), HEADER_TAIL];
-  for (const block of blocks) parts.push(encodeSectionLength(CID_BYTES + block.length), cidOf(block), block);
-  return Buffer.concat(parts);
+  const sections = blocks.map((block) => ({ cid: cidOf(block), block }));
+  return Buffer.from(writeCar(cidOf(root), sections).buffer);
 }
 
-const startsWith = (bytes: Buffer, at: number, prefix: Buffer): boolean =>
+const startsWith = (bytes: Buffer, at: number, prefix: Uint8Array): boolean =>
   at + prefix.length <= bytes.length && bytes.compare(prefix, 0, prefix.length, at, at + prefix.length) === 0;
 
 /** Unsigned LEB128 of at most two bytes (16,383 > carBlockBytes), shortest form only: a longer one is a second spelling of the same file. */
@@ -96,10 +93,4 @@ function readSectionLength(bytes: Buffer, at: number): Result<{ value: number; s
   if (second >= 0x80) return err('BLOCK_TOO_LARGE');
   if (second === 0) return err('TRUNCATED');
   return ok({ value: (first & 0x7f) | (second << 7), size: 2 });
-}
-
-function encodeSectionLength(value: number): Uint8Array {
-  if (value < 0x80) return Uint8Array.of(value);
-  if (value < 0x4000) return Uint8Array.of((value & 0x7f) | 0x80, value >> 7);
-  throw new Error('a CAR section past 16 KiB is never written');
 }

@@ -3,22 +3,30 @@
  * made cannot drift apart. Signs by node:crypto (0.04 ms; the library's own signer takes 0.26). Time and nonce are arguments.
  */
 import { randomBytes, sign } from 'node:crypto';
-import { encode, format } from '@ipld/dag-ucan';
-import { parse as parsePrincipal } from '@ipld/dag-ucan/did';
-import { create as createSignature, EdDSA } from '@ipld/dag-ucan/signature';
 import type { Did, EventId, RoomId, SessionId, UserId } from '../ids.ts';
 import { type JsonObject, sha256Base64Url } from '../json.ts';
 import { LIMITS } from '../limits.ts';
-import { MESSAGE_ABILITY } from './bind-event.ts';
-import { READ_ABILITY } from './bind-request.ts';
-import { buildCar, cidOf } from './car.ts';
+import { MESSAGE_ABILITY, READ_ABILITY } from './abilities.ts';
+import { buildFile } from './build-file.ts';
+import { buildUcan } from './build-ucan.ts';
+import { cidOf } from './car.ts';
 import { contentHash, UCAN_KEY } from './content-hash.ts';
-import { VARIANT_HEAD } from './gate.ts';
+import type { GatedToken, GatedUcan } from './gate.ts';
 import type { UcanCapability } from './read-ucan.ts';
 import type { SigningKey } from './signing-key.ts';
 
-export interface UcanToMint {
+/** What a token rests on. */
+export interface MintProofs {
+  /** Put into the file, with what they rest on. */
+  readonly proofs?: readonly GatedToken[] | undefined;
+  /** Named only, hex of CIDs: whoever checks it must have them. */
+  readonly proofLinks?: readonly string[] | undefined;
+}
+
+export interface UcanToMint extends MintProofs {
   readonly key: SigningKey;
+  /** Whom the key signs for: `key.did`, unless it is a key of a did:ixo. */
+  readonly issuer?: Did | undefined;
   readonly audience: Did;
   readonly capabilities: readonly UcanCapability[];
   /** Seconds since the epoch; Infinity makes a token without end, which the gate refuses. */
@@ -32,30 +40,37 @@ const NONCE_BYTES = 16;
 /** 128 bits from the system's randomness as base64url. */
 export const newNonce = (): string => randomBytes(NONCE_BYTES).toString('base64url');
 
-/** A signed UCAN without proofs as unpadded base64url CAR. Mints what it is told: whether it is acceptable is the gate's question. */
-export function mintUcan(ucan: UcanToMint): string {
-  const model = {
-    v: '0.9.1' as const,
-    iss: parsePrincipal(ucan.key.did),
-    aud: parsePrincipal(ucan.audience),
-    att: ucan.capabilities,
-    prf: [],
-    exp: Number.isFinite(ucan.expiration) ? ucan.expiration : null,
-    fct: ucan.facts ?? [],
-    nnc: ucan.nonce,
-    ...(ucan.notBefore === undefined ? {} : { nbf: ucan.notBefore }),
-  };
-  const codecModel = (signature: Uint8Array) =>
-    ({ ...model, s: createSignature(EdDSA, signature) }) as unknown as Parameters<typeof encode>[0];
-  const unsigned = format(codecModel(new Uint8Array(64)));
-  const payload = unsigned.slice(0, unsigned.lastIndexOf('.'));
-  const block = encode(codecModel(sign(null, Buffer.from(payload), ucan.key.privateKey)));
-  const root = Buffer.concat([VARIANT_HEAD, cidOf(block)]);
-  return buildCar(root, [block, root]).toString('base64url');
+/** A signed UCAN as unpadded base64url CAR. Mints what it is told: whether it is acceptable is the question of gate and chain. */
+export function mintUcan({ key, issuer = key.did, proofs = [], proofLinks = [], ...ucan }: UcanToMint): string {
+  const named = [...proofs.map((proof) => proof.leaf.cid), ...proofLinks];
+  const unsigned = buildUcan({ ...ucan, issuer, proofs: named.map((cid) => Uint8Array.from(Buffer.from(cid, 'hex'))) });
+  const block = unsigned.withSignature(sign(null, unsigned.payload, key.privateKey));
+  const known = new Map<string, GatedUcan>(proofs.flatMap((proof) => [...proof.links]));
+  return buildFile({ cid: cidOf(block).toString('hex'), block, proofs: named }, known);
 }
 
-export interface MessageToSign {
+export interface GrantToSign {
   readonly key: SigningKey;
+  readonly issuer?: Did | undefined;
+  readonly audience: Did;
+  readonly capabilities: readonly UcanCapability[];
+  /** Milliseconds since the epoch. */
+  readonly expiresAt: number;
+  readonly nonce: string;
+  readonly proofs?: readonly GatedToken[] | undefined;
+}
+
+/** A grant: acting when it is made out to the oracle, session when to a key of the client. */
+export const mintGrant = ({ expiresAt, ...grant }: GrantToSign): string => mintUcan({ ...grant, expiration: Math.floor(expiresAt / 1000) });
+
+/** Who signs an invocation, and for whom. */
+export interface Signer extends MintProofs {
+  readonly key: SigningKey;
+  /** The person's DID when the key is a session key under a grant, which then must be among the proofs, or a key of a did:ixo. */
+  readonly as?: Did | undefined;
+}
+
+export interface MessageToSign extends Signer {
   readonly audience: Did;
   readonly room: RoomId;
   readonly sender: UserId;
@@ -91,8 +106,7 @@ export const signContent = (message: MessageToSign, content: JsonObject): JsonOb
   [UCAN_KEY]: { v: 1, inv: mintMessageInvocation({ ...message, content }) },
 });
 
-export interface RequestToSign {
-  readonly key: SigningKey;
+export interface RequestToSign extends Signer {
   readonly audience: Did;
   /** Upper case; GET and HEAD need a read token, everything else a token for this very request. */
   readonly method: string;
@@ -119,14 +133,17 @@ export function mintRequestInvocation(request: RequestToSign): string {
   });
 }
 
-/** A token for every read of the own sessions, reusable for LIMITS.invocationLifetimeS. */
-export const mintReadInvocation = (read: Pick<RequestToSign, 'key' | 'audience' | 'ts' | 'nonce'>): string => mintOwn(read, READ_ABILITY);
+type OwnToSign = Signer & Pick<RequestToSign, 'audience' | 'ts' | 'nonce'>;
 
-function mintOwn(
-  { key, audience, ts, nonce }: Pick<RequestToSign, 'key' | 'audience' | 'ts' | 'nonce'>,
-  can: string,
-  nb?: JsonObject,
-): string {
-  const capability = nb === undefined ? { can, with: key.did } : { can, with: key.did, nb };
-  return mintUcan({ key, audience, capabilities: [capability], expiration: Math.floor(ts / 1000) + LIMITS.invocationLifetimeS, nonce });
+/** A token for every read of the own sessions, reusable for LIMITS.invocationLifetimeS. */
+export const mintReadInvocation = (read: OwnToSign): string => mintOwn(read, READ_ABILITY);
+
+/** A did:ixo has keys of its own and signs as itself; a session key signs as the key it is, on the DID that granted it. */
+function mintOwn({ key, as = key.did, audience, ts, nonce, proofs, proofLinks }: OwnToSign, can: string, nb?: JsonObject): string {
+  const restsOnGrant = (proofs?.length ?? 0) + (proofLinks?.length ?? 0) > 0;
+  return mintUcan({
+    ...{ key, issuer: restsOnGrant ? key.did : as, audience, nonce, proofs, proofLinks },
+    capabilities: [nb === undefined ? { can, with: as } : { can, with: as, nb }],
+    expiration: Math.floor(ts / 1000) + LIMITS.invocationLifetimeS,
+  });
 }

@@ -5,7 +5,7 @@
 import type { ErrorCode } from '../errors.ts';
 import type { JsonObject } from '../json.ts';
 import { err, ok, type Result } from '../result.ts';
-import type { VerifiedInvocation } from './verify-invocation.ts';
+import type { VerifiedInvocation } from './chain.ts';
 
 /** @returns BAD_CAPABILITY unless there is exactly one with this very ability; BAD_ISSUER unless it is on the principal's own DID. */
 export function readOwnCapability(ucan: VerifiedInvocation, ability: string): Result<{ nb: JsonObject }, ErrorCode> {

@@ -18,11 +18,12 @@ export interface UcanCapability {
   readonly nb?: JsonObject;
 }
 
-/** What one block says. Nothing here is proven: the signature is checked by `verifyInvocation`. */
+/** What one block says. Nothing here is proven: the signature is checked by the chain. */
 export interface Ucan {
+  /** A did:key or a did:ixo. */
   readonly issuer: Did;
-  /** Raw Ed25519 key of the issuer. */
-  readonly issuerKey: Uint8Array;
+  /** Raw Ed25519 key of a did:key; null for a did:ixo, whose document has to be asked. */
+  readonly issuerKey: Uint8Array | null;
   readonly audience: Did;
   readonly capabilities: readonly UcanCapability[];
   /** Seconds since the epoch, finite. */
@@ -30,6 +31,8 @@ export interface Ucan {
   readonly notBefore?: number;
   readonly nonce: string;
   readonly facts: readonly JsonObject[];
+  /** What it rests on: hex of CIDs, distinct, at most LIMITS.proofsPerLink. */
+  readonly proofs: readonly string[];
   /** Raw 64 bytes. */
   readonly signature: Uint8Array;
   /** The text that is signed: `<header>.<payload>` of the JWT form. */
@@ -53,20 +56,21 @@ const RESOURCE = /^[a-z][a-z0-9+.-]{0,31}:[A-Za-z0-9._~:/@!$&'()*+,;=%-]{1,255}$
 const NONCE = /^[A-Za-z0-9._~+/=-]{0,128}$/u;
 
 /**
- * @returns PROOFS_NOT_SUPPORTED for a token with proofs; BAD_SIGNATURE, BAD_ISSUER, BAD_AUDIENCE, BAD_CAPABILITY, TOKEN_LIVES_TOO_LONG for a
+ * @returns TOO_MANY_PROOFS for more than LIMITS.proofsPerLink; BAD_SIGNATURE, BAD_ISSUER, BAD_AUDIENCE, BAD_CAPABILITY, TOKEN_LIVES_TOO_LONG for a
  * form of those that is never accepted; UCAN_MALFORMED for the rest.
  */
 export function readUcan(block: Uint8Array): Result<Ucan, ErrorCode> {
   const view = decodeCanonical(block);
   if (view === undefined || view.version !== VERSION) return err('UCAN_MALFORMED');
-  if (view.proofs.length > 0) return err('PROOFS_NOT_SUPPORTED');
+  if (view.proofs.length > LIMITS.proofsPerLink) return err('TOO_MANY_PROOFS');
+  const proofs = view.proofs.map((link) => Buffer.from(link.bytes).toString('hex'));
+  if (new Set(proofs).size < proofs.length) return err('UCAN_MALFORMED');
   const { iss, aud, s } = view.model as unknown as { iss: Uint8Array; aud: Uint8Array; s: Uint8Array };
   if (s.length !== EDDSA_PREFIX.length + 64 || !startsWith(s, EDDSA_PREFIX)) return err('BAD_SIGNATURE');
-  const issuerKey = readDidKey(iss);
-  if (issuerKey === undefined) return err('BAD_ISSUER');
-  const issuer = parseDid(view.issuer.did());
-  if (!issuer.ok) return err('BAD_ISSUER');
-  const audience = readAudience(aud, () => view.audience.did());
+  const issuer = readPrincipal(iss, () => view.issuer.did());
+  // A did:web speaks for a service, never for a person: its document is wherever the token says (research/ucan.md §3.2 J).
+  if (issuer === undefined || issuer.did.startsWith('did:web:')) return err('BAD_ISSUER');
+  const audience = readPrincipal(aud, () => view.audience.did());
   if (audience === undefined) return err('BAD_AUDIENCE');
 
   const { expiration, notBefore, nonce = '' } = view;
@@ -80,14 +84,15 @@ export function readUcan(block: Uint8Array): Result<Ucan, ErrorCode> {
   const jwt = format(view);
   const signPayload = jwt.slice(0, jwt.lastIndexOf('.'));
   return ok({
-    issuer: issuer.value,
-    issuerKey,
-    audience,
+    issuer: issuer.did,
+    issuerKey: issuer.key,
+    audience: audience.did,
     capabilities: capabilities.value,
     expiration,
     nonce,
     ...(notBefore === undefined ? {} : { notBefore }),
     facts: view.facts as readonly JsonObject[],
+    proofs,
     signature: Uint8Array.from(s.subarray(EDDSA_PREFIX.length)),
     signPayload,
     tokenId: sha256Base64Url(signPayload) as TokenId,
@@ -113,10 +118,13 @@ function readDidKey(bytes: Uint8Array): Uint8Array | undefined {
 }
 
 /** The DID_CORE form can spell `did:key:…` a second time; only other methods may use it. */
-function readAudience(bytes: Uint8Array, didKeyText: () => string): Did | undefined {
-  if (!startsWith(bytes, DID_CORE_PREFIX)) return readDidKey(bytes) === undefined ? undefined : (didKeyText() as Did);
+function readPrincipal(bytes: Uint8Array, didKeyText: () => string): { did: Did; key: Uint8Array | null } | undefined {
+  if (!startsWith(bytes, DID_CORE_PREFIX)) {
+    const key = readDidKey(bytes);
+    return key === undefined ? undefined : { did: didKeyText() as Did, key };
+  }
   const parsed = parseDid(`did:${Buffer.from(bytes.subarray(DID_CORE_PREFIX.length)).toString('latin1')}`);
-  return parsed.ok && OTHER_DID.test(parsed.value) ? parsed.value : undefined;
+  return parsed.ok && OTHER_DID.test(parsed.value) ? { did: parsed.value, key: null } : undefined;
 }
 
 function readCapabilities(list: readonly unknown[]): Result<UcanCapability[], ErrorCode> {

@@ -5,7 +5,7 @@
  * Cost: a few µs for a token.
  */
 import { LIMITS } from '../limits.ts';
-import { CID_BYTES } from './car.ts';
+import { CID_BYTES, CID_PREFIX } from './write-car.ts';
 
 /** Map keys that are dangerous (`__proto__`) or that mean bytes and links in the signed text (`/` in DAG-JSON). */
 const FORBIDDEN_KEYS = new Set(['__proto__', '/']);
@@ -13,13 +13,19 @@ const FORBIDDEN_KEYS = new Set(['__proto__', '/']);
 const MAX_DEPTH = LIMITS.nbDepth + 3;
 const MAX_ITEMS = 300;
 const TAG_CID = 42;
+/** A link holds the multibase prefix 0x00 and a CID of the one form we know. */
+const LINK_HEAD = Buffer.concat([Buffer.of(0), CID_PREFIX]);
 
 /**
  * True for one CBOR item that fills `bytes` and is made only of shortest-form integers within 2^53-1, byte and text strings, arrays, maps with
- * allowed text keys, CID links, true, false and null. Total: bounded by MAX_ITEMS and MAX_DEPTH, never by a number in the input.
+ * allowed text keys, links to blocks of our one form, true, false and null. Total: bounded by MAX_ITEMS and MAX_DEPTH, never by a number in the
+ * input. `count.cborItems` grows by the items looked at.
  */
-export function isPlainCbor(bytes: Uint8Array): boolean {
-  return new Scan(bytes).whole();
+export function isPlainCbor(bytes: Uint8Array, count?: { cborItems: number }): boolean {
+  const scan = new Scan(bytes);
+  const plain = scan.whole();
+  if (count !== undefined) count.cborItems += scan.items;
+  return plain;
 }
 
 class Scan {
@@ -28,6 +34,10 @@ class Scan {
   readonly #bytes: Buffer;
   constructor(bytes: Uint8Array) {
     this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  get items(): number {
+    return this.#items;
   }
 
   whole(): boolean {
@@ -83,7 +93,9 @@ class Scan {
   #link(): boolean {
     const initial = this.#bytes[this.#at];
     if (initial === undefined || initial >> 5 !== 2) return false;
-    return this.#argument(initial & 0x1f) === CID_BYTES + 1 && this.#skip(CID_BYTES + 1);
+    if (this.#argument(initial & 0x1f) !== CID_BYTES + 1) return false;
+    const start = this.#at;
+    return this.#skip(CID_BYTES + 1) && LINK_HEAD.equals(this.#bytes.subarray(start, start + LINK_HEAD.length));
   }
 
   #skip(length: number): boolean {
