@@ -8,6 +8,7 @@ import { runStep } from './run-step.mjs';
 const STEPS = [
   { name: 'format and lint', command: ['biome', 'ci', '--error-on-warnings'] },
   { name: 'types', command: ['tsc', '-p', '.'] },
+  { name: 'types of the page', command: ['tsc', '-p', 'tsconfig.pages.json'] },
   { name: 'unused code and dependencies', command: ['knip'] },
   { name: 'import rule', command: ['depcruise', 'src', 'appservice', 'plugins'] },
   { name: 'unit tests', command: ['vitest', 'run', '--project', 'unit'], flag: '--no-unit' },
