@@ -2,13 +2,18 @@
  * A DID↔MXID link says that this account spoke under this DID in Matrix: an event by the account carried a statement signed by the DID
  * (DESIGN §5 "Over HTTP"). HTTP requests only claim an account; without the link anybody could speak in anybody's room.
  */
-import type { Did, RoomId, UserId } from '../ids.ts';
+import { type Did, parseDid, type RoomId, type UserId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { ProvenLink } from '../ucan/bind-request.ts';
+
+/** An account may sign with as many keys as it likes; who is asked about it looks at the newest only (G14). */
+const LINKED_DIDS = 20;
 
 export interface Links {
   /** The link of this DID, with this account when one is claimed; the newest one otherwise. */
   of(did: Did, claimed?: UserId): ProvenLink | undefined;
+  /** The DIDs under which this account spoke, newest first; at most LINKED_DIDS. */
+  didsOf(user: UserId): Did[];
   /** Recorded by any verified signed message; `room` only when it is a direct room. */
   prove(tx: Tx, link: { did: Did; userId: UserId; directRoom: RoomId | null }, now: number): void;
 }
@@ -27,6 +32,19 @@ export function createLinks({ store }: { store: Store }): Links {
       const row = store.read.get(query);
       return row === undefined ? undefined : { userId: row.matrix_user_id, directRoom: row.room_id ?? undefined };
     },
+    didsOf: (user) =>
+      store.read
+        .all(
+          sql
+            .selectFrom('links')
+            .select('did')
+            .where('matrix_user_id', '=', user)
+            .orderBy('proven_at', 'desc')
+            .orderBy('did')
+            .limit(LINKED_DIDS),
+        )
+        .map(({ did }) => parseDid(did))
+        .flatMap((did) => (did.ok ? [did.value] : [])),
     prove(tx, { did, userId, directRoom }, now) {
       tx.run(
         sql

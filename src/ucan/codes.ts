@@ -247,6 +247,12 @@ export const AUTHORITY_CODES = {
     message: 'This authorisation cannot be stored: it has the wrong shape or is not addressed to me.',
     hint: 'Neither an acting grant (audience ORACLE_DID) nor a session grant (audience a did:key, `oracle/message` on the own DID).',
   },
+  TOO_MANY_GRANTS: {
+    status: 409,
+    retryable: false,
+    message: 'You have given me as many authorisations as I keep. Take some of them back first (`!grants`, `!revoke`), then try again.',
+    hint: 'A DID may have 50 live grants (docs/limits.md); a new one only takes the place of a session grant.',
+  },
   UNTRUSTED_SERVER: {
     status: 401,
     retryable: false,
