@@ -1,6 +1,6 @@
 /**
- * The settings of a process come from four places: environment, `.env`, registration file, key file. They are laid over each other here, and
- * two places that contradict each other are an error, because an operator who changes one and sees no effect cannot know why.
+ * The settings of a process come from four places: environment, `.env`, registration file, key (a file or words). They are laid over each other
+ * here, and two places that contradict each other are an error, because an operator who changes one and sees no effect cannot know why.
  * Reading files is kept out of src/config.ts, which stays a pure function of its input.
  */
 import { readFile } from 'node:fs/promises';
@@ -10,7 +10,8 @@ import { type Registration, readRegistration } from '../../appservice/registrati
 import { type Config, type ConfigProblem, type Environment, planIdleWarnings, planUnknownWarnings, readConfig } from '../config.ts';
 import { type Did, parseDid } from '../ids.ts';
 import { err, ok, type Result } from '../result.ts';
-import { readKeyFile } from '../ucan/signing-key.ts';
+import { keyFromMnemonic, type LoadedKeys, loadOracleKeys } from '../ucan/oracle-keys.ts';
+import { readKeyFile, type SigningKey } from '../ucan/signing-key.ts';
 import { dataPaths } from './data-paths.ts';
 
 export interface LoadedConfig {
@@ -34,7 +35,7 @@ export async function loadConfig(options: LoadConfigOptions): Promise<Result<Loa
   const read = readConfig({ ...fromFiles, ...environment });
   if (!read.ok) {
     // What a broken file would have given is missing now: the file's own problem says it better.
-    const explained = new Set(problems.flatMap(({ name }) => FILLED_BY[name] ?? []));
+    const explained = new Set([...problems, ...read.error].flatMap(({ name }) => FILLED_BY[name] ?? []));
     return err([...problems, ...read.error.filter(({ name }) => !explained.has(name))]);
   }
   if (problems.length > 0) return err(problems);
@@ -49,6 +50,45 @@ export async function loadOracleDid(options: LoadConfigOptions): Promise<Did | u
   return did.ok ? did.value : undefined;
 }
 
+/** The oracle's keys, current and old, where the settings say they are. */
+export function loadKeys(
+  config: Pick<Config, 'oracleDid' | 'oracleKeyFile' | 'signingMnemonic' | 'dataDir'>,
+): Promise<Result<LoadedKeys, ConfigProblem>> {
+  const paths = dataPaths(config.dataDir);
+  return loadOracleKeys({
+    did: config.oracleDid,
+    keyFile: config.oracleKeyFile ?? paths.key,
+    mnemonic: config.signingMnemonic?.reveal() ?? null,
+    dir: paths.dir,
+  });
+}
+
+export interface KeySettings {
+  /** Absolute. */
+  readonly dir: string;
+  readonly keyFile: string;
+  /** SIGNING_MNEMONIC, when it is set. */
+  readonly mnemonic: string | null;
+  /** ORACLE_DID as it was set by hand; null when it follows from the key. */
+  readonly pinnedDid: Did | null;
+  readonly blocksyncUrl: string | null;
+}
+/** Of the settings only those about the oracle's key: changing it must work when the model's key is missing. */
+export async function loadKeySettings(options: LoadConfigOptions): Promise<Result<KeySettings, readonly ConfigProblem[]>> {
+  const problems: ConfigProblem[] = [];
+  const environment = await readWithEnvFile(options, problems);
+  if (problems.length > 0) return err(problems);
+  const paths = dataPaths(environment['DATA_DIR'] || './data');
+  const pinned = parseDid(environment['ORACLE_DID']);
+  return ok({
+    dir: paths.dir,
+    keyFile: environment['ORACLE_KEY_FILE'] || paths.key,
+    mnemonic: environment['SIGNING_MNEMONIC'] || null,
+    pinnedDid: pinned.ok ? pinned.value : null,
+    blocksyncUrl: environment['BLOCKSYNC_GRAPHQL_URL'] || null,
+  });
+}
+
 /** Of the settings only where the data lies: looking into the inbox must work when the model's key is missing. */
 export async function loadDataDir(options: LoadConfigOptions): Promise<string> {
   return (await readWithEnvFile(options, []))['DATA_DIR'] || './data';
@@ -57,6 +97,7 @@ export async function loadDataDir(options: LoadConfigOptions): Promise<string> {
 const FILLED_BY: Readonly<Record<string, readonly string[]>> = {
   MATRIX_REGISTRATION_FILE: ['MATRIX_AS_TOKEN', 'MATRIX_HS_TOKEN', 'MATRIX_SERVER_NAME'],
   ORACLE_KEY_FILE: ['ORACLE_DID'],
+  SIGNING_MNEMONIC: ['ORACLE_DID'],
 };
 
 async function readWithEnvFile({ environment, settings }: LoadConfigOptions, problems: ConfigProblem[]): Promise<Environment> {
@@ -108,9 +149,29 @@ function readAccount({ namespaces }: Registration): { localpart: string; serverN
 }
 
 async function readKeyValues(environment: Environment, problems: ConfigProblem[]): Promise<Record<string, string>> {
+  const fromFile = await readFileKey(environment, problems);
+  const words = environment['SIGNING_MNEMONIC'];
+  // Words that are none have a problem of their own in src/config.ts.
+  const fromWords = words === undefined || words.trim() === '' ? undefined : keyFromMnemonic(words);
+  if (fromFile !== undefined && fromWords !== undefined && fromFile.did !== fromWords.did) {
+    problems.push({
+      name: 'SIGNING_MNEMONIC',
+      message: 'SIGNING_MNEMONIC gives another key than ORACLE_KEY_FILE (by default `oracle.key` in DATA_DIR).',
+      remedy: 'Leave SIGNING_MNEMONIC out, or move the key file away.',
+    });
+    return {};
+  }
+  const key = fromWords ?? fromFile;
+  const asked = environment['ORACLE_DID'];
+  // A did:ixo names its keys in its document, so only a did:key can contradict the key.
+  if (key === undefined || (asked !== undefined && !asked.startsWith('did:key:'))) return {};
+  return { ORACLE_DID: key.did };
+}
+
+async function readFileKey(environment: Environment, problems: ConfigProblem[]): Promise<SigningKey | undefined> {
   const given = environment['ORACLE_KEY_FILE'];
   const path = given ?? dataPaths(environment['DATA_DIR'] ?? './data').key;
-  if (path === '') return {};
+  if (path === '') return undefined;
   const text = await readText(path);
   const fail = (fault: string) => {
     problems.push({
@@ -118,23 +179,20 @@ async function readKeyValues(environment: Environment, problems: ConfigProblem[]
       message: `ORACLE_KEY_FILE ${given === undefined ? '(by default)' : 'names'} ${path}, which ${fault}.`,
       remedy: 'Correct the path, or make a key with `matrix-oracle init` or `matrix-oracle mint key --out <file>`.',
     });
-    return {};
+    return undefined;
   };
-  if (!text.ok) return given === undefined && text.error === 'ENOENT' ? {} : fail(`cannot be read (${text.error})`);
+  if (!text.ok) return given === undefined && text.error === 'ENOENT' ? undefined : fail(`cannot be read (${text.error})`);
   const key = readKeyFile(text.value);
-  if (!key.ok) return fail('is no Ed25519 key');
-  const asked = environment['ORACLE_DID'];
-  // A did:ixo names its keys in its document, so only a did:key can contradict the file.
-  if (asked !== undefined && !asked.startsWith('did:key:')) return {};
-  return { ORACLE_DID: key.value.did };
+  return key.ok ? key.value : fail('is no Ed25519 key');
 }
 
 function planContradictions(environment: Environment, fromFiles: Readonly<Record<string, string>>): ConfigProblem[] {
   return Object.entries(fromFiles)
     .filter(([name, value]) => environment[name] !== undefined && environment[name] !== value)
     .map(([name]) => {
-      const file = name === 'ORACLE_DID' ? 'the key file' : 'MATRIX_REGISTRATION_FILE';
-      return { name, message: `${name} differs from what ${file} says.`, remedy: `Leave ${name} out, or correct the file.` };
+      const source =
+        name !== 'ORACLE_DID' ? 'MATRIX_REGISTRATION_FILE' : environment['SIGNING_MNEMONIC'] ? 'SIGNING_MNEMONIC' : 'the key file';
+      return { name, message: `${name} differs from what ${source} says.`, remedy: `Leave ${name} out, or correct ${source}.` };
     });
 }
 

@@ -6,6 +6,8 @@ import type { BaseMessage } from '@langchain/core/messages';
 import type { Models } from '../models/models.ts';
 import type { LogFields, Logger } from '../observe/logger.ts';
 import type { FrameData, Run } from '../runs/run.ts';
+import type { Downstream } from '../ucan/downstream.ts';
+import type { StoredGrant } from '../ucan/grants.ts';
 import { buildEmitGroup } from './emit-group.ts';
 import { guardContext } from './guard-context.ts';
 import { buildHistoryGroup } from './history-group.ts';
@@ -27,6 +29,11 @@ export interface RuntimeContextSources {
   readonly readMessages: () => readonly BaseMessage[];
   readonly sendToolCall: (data: FrameData['tool_call']) => void;
   readonly signal: AbortSignal;
+  /** Acting grants of the run's principal that count now; asked at each use. */
+  readonly actingGrants: () => readonly StoredGrant[];
+  readonly downstream: Downstream;
+  /** Whether the model has read text that its principal did not write. */
+  readonly isTainted: () => boolean;
   /** True from the moment the turn, or the tool call, is over. */
   readonly isOver: () => boolean;
   readonly plugin: string;
@@ -36,7 +43,7 @@ export interface RuntimeContextSources {
 export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeContext {
   const { run, call, signal } = sources;
   const context: RuntimeContext = {
-    user: buildUserGroup({ run, now: sources.now }),
+    user: buildUserGroup(sources),
     session: buildSessionGroup(run),
     history: buildHistoryGroup({ readMessages: sources.readMessages, loadedPlugins: sources.plugins }),
     config: Object.freeze({ ...sources.config }),
@@ -46,7 +53,7 @@ export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeCont
     secrets: buildSecretsGroup(),
     blobStore: buildBlobStoreGroup(),
     matrix: buildMatrixGroup({ run, access: sources.matrix, signal, ...(call === undefined ? {} : { call }) }),
-    ucan: buildUcanGroup({ granted: [] }),
+    ucan: buildUcanGroup({ did: run.principalId, tier: run.tier, actingGrants: sources.actingGrants, downstream: sources.downstream }),
     llm: { get: (role, params) => sources.models.get(role, params) },
     emit: buildEmitGroup({ sendToolCall: sources.sendToolCall }),
     logger: buildPluginLogger(sources.logger.child({ plugin: sources.plugin, ...(call === undefined ? {} : { tool: call.tool }) })),

@@ -80,7 +80,7 @@ export function buildMatrixGroup({ run, access, signal, call }: MatrixGroupOptio
           refusal('NOT_ALLOWED', { message: "Only a tool with effect 'write' and reach 'external' may post to a room." }),
         );
       }
-      if (run.tier !== 'signed' || !run.direct) throw new OracleError(refusal('TIER_TOO_LOW'));
+      if (run.tier !== 'signed') throw new OracleError(refusal('TIER_TOO_LOW'));
       const event = readRoomEvent(content);
       if (!(await access.mayUserSend(run.matrixUserId, run.roomId, { type: event.type, isState: event.isState }))) {
         throw new OracleError(refusal('NOT_ALLOWED', { message: 'Your own power level in this room does not allow this.' }));

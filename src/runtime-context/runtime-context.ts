@@ -13,9 +13,15 @@ export type { ModelRole };
 /** Merged and validated configuration; a plugin reads its own part with its own schema. */
 export type MergedConfig = Readonly<Record<string, unknown>>;
 
+/** The newest acting grant of the person to this oracle that counts now. It is worth nothing without the oracle's key. */
 export interface UcanDelegation {
-  /** The delegation as it was sent; '' when there is none. */
+  /** CAR as padded base64; '' when there is none. */
   readonly raw: string;
+  readonly issuer?: string;
+  readonly audience?: string;
+  /** Seconds since the epoch; the earliest end of its chain. */
+  readonly expiration?: number;
+  readonly capabilities?: readonly { readonly can: string; readonly with: string }[];
 }
 export type UserContextData = Readonly<Record<string, unknown>>;
 /** Graph state as a plugin may read it. */
@@ -63,6 +69,13 @@ export interface RuntimeContext<TConfig = MergedConfig> {
     /** A DID; for users who sign nothing `matrix:u/name:server`. */
     readonly did: string;
     readonly matrixUserId: string;
+    /**
+     * How it is known who speaks. `signed`: by a signature of the DID itself; `sender-bound`: the homeserver says so, and a grant names the account;
+     * `listed`: the homeserver says so, and the operator listed the account.
+     */
+    readonly tier: 'signed' | 'sender-bound' | 'listed';
+    /** Whether what the model has read so far holds text that this user did not write. Asked at each look. */
+    readonly tainted: boolean;
     readonly ucanDelegation: UcanDelegation;
     /** IANA name; absent when the user gave none. */
     readonly timezone?: string;
@@ -105,11 +118,19 @@ export interface RuntimeContext<TConfig = MergedConfig> {
     readonly getEventById: (roomId: string, eventId: string) => Promise<MatrixEvent>;
   };
   readonly ucan: {
+    /** Throws `OracleError` NEEDS_GRANT unless an acting grant that counts now covers it (`seg/*` covers everything below `seg`). */
     readonly requireCapability: (resource: string, action: string) => void;
     readonly hasCapability: (resource: string, action: string) => boolean;
+    /**
+     * A signed request to a service, resting on what the user granted: CAR as padded base64, at most five minutes, for one ability.
+     * `did` is the service's (`resolveServiceDid`); `capability` is `<ability> <resource>`, or a resource on which exactly one ability is granted.
+     * Throws `OracleError` NO_SIGNING_KEY, TIER_TOO_LOW, BAD_REQUEST or NEEDS_GRANT.
+     */
     readonly mintInvocation: (target: { did: string; capability: string }, opts?: { skipCache?: boolean }) => Promise<string>;
+    /** The did:web that the service's own host publishes, or null. */
     readonly resolveServiceDid: (serviceUrl: string) => Promise<string | null>;
     readonly hasSigningKey: () => boolean;
+    /** The same from a delegation of this user that the tool was handed, for at most 60 s unless `maxTtlSeconds` says else. Never throws. */
     readonly createInvocationFromDelegation: (
       delegationCar: string,
       serviceUrl: string,

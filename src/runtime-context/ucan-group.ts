@@ -1,36 +1,49 @@
 /**
- * `rtCtx.ucan`: what this run may do, read from its grants. A run without grants has no capability at all: the question is answered, not
- * skipped, so a plugin that asks first is refused today for the same reason as later (DESIGN §5).
+ * `rtCtx.ucan`: what this run may do for its person at services, read from the acting grants that count at this moment. Everything is asked again
+ * at each call: a grant that ended or was taken back during the run gives nothing any more (G8). A run without grants has no capability at
+ * all, and below tier `signed` nothing is minted whatever was granted, because there a homeserver alone vouches for who speaks (DESIGN §5).
  */
-import { NotAvailableError, OracleError, refusal } from '../errors.ts';
+import { ERRORS, OracleError, refusal } from '../errors.ts';
+import type { PrincipalId } from '../ids.ts';
+import type { Tier } from '../turn/principal.ts';
+import { covers, type Downstream } from '../ucan/downstream.ts';
+import type { StoredGrant } from '../ucan/grants.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
-/** One ability of a verified grant. */
-export interface GrantedCapability {
-  readonly resource: string;
-  readonly action: string;
+export interface UcanGroupSources {
+  readonly did: PrincipalId;
+  readonly tier: Tier;
+  /** Those that count now; asked at each use. */
+  readonly actingGrants: () => readonly StoredGrant[];
+  readonly downstream: Downstream;
 }
 
-export function buildUcanGroup({ granted }: { granted: readonly GrantedCapability[] }): RuntimeContext['ucan'] {
+export function buildUcanGroup({ did, tier, actingGrants, downstream }: UcanGroupSources): RuntimeContext['ucan'] {
   const hasCapability = (resource: string, action: string): boolean =>
-    granted.some((capability) => capability.resource === resource && capability.action === action);
-  const missing = (name: string) => async (): Promise<never> => {
-    throw new NotAvailableError(`ucan.${name}`);
-  };
+    actingGrants().some(({ capabilities }) => capabilities.some((granted) => covers(granted, { can: action, with: resource })));
   return {
     hasCapability,
     requireCapability(resource, action) {
       if (hasCapability(resource, action)) return;
+      const missing = { ability: String(action).slice(0, 200), resource: String(resource).slice(0, 200) };
       throw new OracleError(
-        refusal('BAD_CAPABILITY', {
-          message: 'You have not granted me what this needs.',
-          details: { resource: resource.slice(0, 200), action: action.slice(0, 200) },
+        refusal('NEEDS_GRANT', {
+          message: `UCAN capability missing: ${missing.ability} on ${missing.resource}. ${ERRORS.NEEDS_GRANT.message}`,
+          details: missing,
         }),
       );
     },
-    mintInvocation: missing('mintInvocation'),
-    resolveServiceDid: missing('resolveServiceDid'),
-    hasSigningKey: () => false,
-    createInvocationFromDelegation: missing('createInvocationFromDelegation'),
+    async mintInvocation(target, opts) {
+      if (downstream.hasSigningKey() && tier !== 'signed') throw new OracleError(refusal('TIER_TOO_LOW'));
+      const minted = await downstream.mint({ grants: actingGrants(), did, target, skipCache: opts?.skipCache });
+      if (!minted.ok) throw new OracleError(minted.error);
+      return minted.value;
+    },
+    resolveServiceDid: (serviceUrl) => downstream.resolveServiceDid(serviceUrl),
+    hasSigningKey: () => downstream.hasSigningKey(),
+    async createInvocationFromDelegation(delegationCar, serviceUrl, capability, options) {
+      if (downstream.hasSigningKey() && tier !== 'signed') return { error: ERRORS.TIER_TOO_LOW.message };
+      return downstream.fromDelegation({ did, car: delegationCar, serviceUrl, capability, maxTtlSeconds: options?.maxTtlSeconds });
+    },
   };
 }

@@ -39,7 +39,10 @@ function buildProgram(): Command {
   addStart(program);
   addDoctor(program);
   addMint(program);
+  addKey(program);
   addInbox(program);
+  addAudit(program);
+  addGrantUse(program);
   addDemo(program);
   return program;
 }
@@ -122,6 +125,23 @@ function addMint(program: Command): void {
     .action(async (options) => (await import('./mint.ts')).runMintRequest(options));
 }
 
+function addKey(program: Command): void {
+  const key = program.command('key').description("show and change the oracle's own key").addHelpText('after', example('key show'));
+  key
+    .command('show')
+    .description('print the DID, the key that signs, and old DIDs that still count; never a secret')
+    .option(...SETTINGS)
+    .addHelpText('after', example('key show'))
+    .action(async (options) => (await import('./key.ts')).runKeyShow(options));
+  key
+    .command('rotate')
+    .description('sign with another key from the next start on; the old one keeps counting for 30 days')
+    .option('--key <file>', 'the new key (left out: a fresh one; needed for a did:ixo)')
+    .option(...SETTINGS)
+    .addHelpText('after', example('key rotate'))
+    .action(async (options) => (await import('./key.ts')).runKeyRotate(options));
+}
+
 function addInbox(program: Command): void {
   const inbox = program
     .command('inbox')
@@ -144,6 +164,32 @@ function addInbox(program: Command): void {
     .option(...SETTINGS)
     .addHelpText('after', example("inbox requeue '$event'"))
     .action(async (events, options) => (await import('./inbox.ts')).runInboxRequeue(events, options));
+}
+
+function addAudit(program: Command): void {
+  program
+    .command('audit')
+    .description('show who was let in or refused, for what and why; never tokens or content')
+    .option('--user <id>', 'of this Matrix account or DID')
+    .option('--run <id>', 'of this run')
+    .option('--since <time>', 'not older than 30m, 2h, 3d, or an ISO date')
+    .option('--limit <n>', 'at most so many rows, the newest', parseLimit, 100)
+    .option('--json', 'print JSON', false)
+    .option(...SETTINGS)
+    .addHelpText('after', example('audit --user @alice:example.org --since 2h'))
+    .action(async (options) => (await import('./audit.ts')).runAudit(options));
+}
+
+function addGrantUse(program: Command): void {
+  program
+    .command('grant-use')
+    .description('let a DID use the oracle when ACCESS=granted; takes effect at once')
+    .argument('[did]', 'whom to let in')
+    .option('--list', 'show who is let in', false)
+    .option('--remove', 'take this DID off the list', false)
+    .option(...SETTINGS)
+    .addHelpText('after', example('grant-use did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK'))
+    .action(async (did, options) => (await import('./grant-use.ts')).runGrantUse(did, options));
 }
 
 function parseLimit(text: string): number {

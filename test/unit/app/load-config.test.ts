@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { buildRegistration, registrationYaml } from '../../../appservice/registration.ts';
-import { loadConfig } from '../../../src/app/load-config.ts';
+import { loadConfig, loadKeys } from '../../../src/app/load-config.ts';
+import { keyFromMnemonic } from '../../../src/ucan/oracle-keys.ts';
 import { buildKeyFile, generateKey } from '../../../src/ucan/signing-key.ts';
 
 let dir: string;
@@ -106,4 +107,47 @@ test('a registration with a pattern of its own needs MATRIX_SERVER_NAME', async 
 
   expect(without.problems.map((problem) => problem.name)).toEqual(['MATRIX_SERVER_NAME']);
   expect(withName.config?.oracleUserId).toBe('@oracle:example.org');
+});
+
+const WORDS = 'legal winner thank year wave sausage worth useful legal winner thank yellow';
+
+test('the words of SIGNING_MNEMONIC give the DID, and no key file is needed', async () => {
+  const { ORACLE_KEY_FILE: _, ...environment } = createEnvironment({ SIGNING_MNEMONIC: ` ${WORDS} `, DATA_DIR: dir.concat('/empty') });
+  const { config } = await load(environment);
+
+  expect(config?.oracleDid).toBe(keyFromMnemonic(WORDS).did);
+  expect(String(config?.signingMnemonic)).toBe('[secret]');
+});
+
+test('words and a key file of another key are one problem; of the same key none', async () => {
+  const differing = await load(createEnvironment({ SIGNING_MNEMONIC: WORDS }));
+  const same = await load(
+    createEnvironment({ SIGNING_MNEMONIC: WORDS, ORACLE_KEY_FILE: write('same.key', buildKeyFile(keyFromMnemonic(WORDS))) }),
+  );
+
+  expect(differing.problems.map((problem) => problem.name)).toEqual(['SIGNING_MNEMONIC']);
+  expect(JSON.stringify(differing.problems)).not.toContain('winner');
+  expect(same.config?.oracleDid).toBe(keyFromMnemonic(WORDS).did);
+});
+
+test('words keep a did:ixo, and contradict another did:key', async () => {
+  const { ORACLE_KEY_FILE: _, ...environment } = createEnvironment({ SIGNING_MNEMONIC: WORDS, DATA_DIR: dir.concat('/empty') });
+
+  expect((await load({ ...environment, ORACLE_DID: 'did:ixo:ixo1abc' })).config?.oracleDid).toBe('did:ixo:ixo1abc');
+  const { problems } = await load({ ...environment, ORACLE_DID: key.did });
+  expect(problems).toEqual([expect.objectContaining({ name: 'ORACLE_DID', message: expect.stringContaining('SIGNING_MNEMONIC') })]);
+});
+
+test('words that are too few are one problem, not two', async () => {
+  const { ORACLE_KEY_FILE: _, ...environment } = createEnvironment({ SIGNING_MNEMONIC: '', DATA_DIR: dir.concat('/empty') });
+
+  expect((await load(environment)).problems.map((problem) => problem.name)).toEqual(['SIGNING_MNEMONIC']);
+});
+
+test('the keys of a configuration are those that gave its DID', async () => {
+  const { config } = await load(createEnvironment());
+  if (config === undefined) throw new Error('no config');
+  const loaded = await loadKeys(config);
+
+  expect(loaded.ok && loaded.value.keys.current?.did).toBe(key.did);
 });
