@@ -3,11 +3,13 @@ import { createHash } from 'node:crypto';
 import * as dagCbor from '@ipld/dag-cbor';
 import type { Did, EventId, RoomId, UserId } from '../../../src/ids.ts';
 import type { JsonObject } from '../../../src/json.ts';
+import { err } from '../../../src/result.ts';
 import { buildCar, cidOf, readCar } from '../../../src/ucan/car.ts';
-import { type GatedUcan, gateInvocation, VARIANT_HEAD } from '../../../src/ucan/gate.ts';
+import { type ChainPorts, createVerifier, type VerifiedInvocation } from '../../../src/ucan/chain.ts';
+import { type GatedToken, gateDelegation, gateInvocation } from '../../../src/ucan/gate.ts';
 import { mintMessageInvocation, mintUcan, type UcanToMint } from '../../../src/ucan/mint.ts';
 import { keyFromSeed } from '../../../src/ucan/signing-key.ts';
-import { type VerifiedInvocation, verifyInvocation } from '../../../src/ucan/verify-invocation.ts';
+import { buildVariant } from '../../../src/ucan/write-car.ts';
 
 export const alice = keyFromSeed(createHash('sha256').update('alice').digest());
 export const mallory = keyFromSeed(createHash('sha256').update('mallory').digest());
@@ -49,7 +51,7 @@ export function leafOf(encoded: string): Uint8Array {
   return car.value.blocks[0]!.bytes;
 }
 
-export const variantOf = (leaf: Uint8Array): Buffer => Buffer.concat([VARIANT_HEAD, cidOf(leaf)]);
+export const variantOf = (leaf: Uint8Array): Buffer => Buffer.from(buildVariant(cidOf(leaf)));
 
 /** A CAR around any leaf bytes, every hash right. */
 export function wrap(leaf: Uint8Array, others: readonly Uint8Array[] = []): string {
@@ -64,22 +66,38 @@ export function reEncoded(encoded: string, change: (model: Record<string, any>) 
   return wrap(dagCbor.encode(model));
 }
 
-export function gated(encoded: string): GatedUcan {
+export function gated(encoded: string): GatedToken {
   const result = gateInvocation(encoded);
   if (!result.ok) throw new Error(result.error);
   return result.value;
 }
 
-export async function verified(encoded: string): Promise<VerifiedInvocation> {
-  const result = await verifyInvocation(gated(encoded));
+/** A grant, or a longer chain, that has the form of one. */
+export function gatedGrant(encoded: string): GatedToken {
+  const result = gateDelegation(encoded);
   if (!result.ok) throw new Error(result.error);
   return result.value;
 }
 
-/** The code with which the gate or, behind it, the signature check refuses; 'accepted' otherwise. */
+/** Nothing stored, nothing revoked, no DID but did:key. */
+export const NO_PORTS: ChainPorts = {
+  findToken: () => undefined,
+  keysOf: async () => err('DID_NOT_RESOLVED'),
+  isRevoked: () => false,
+  now: () => TS + 500,
+};
+const verifyAlone = createVerifier(NO_PORTS).invocation;
+
+export async function verified(encoded: string): Promise<VerifiedInvocation> {
+  const result = await verifyAlone(gated(encoded));
+  if (!result.ok) throw new Error(result.error);
+  return result.value;
+}
+
+/** The code with which the gate or, behind it, the chain refuses; 'accepted' otherwise. */
 export async function outcome(encoded: string): Promise<string> {
   const form = gateInvocation(encoded);
   if (!form.ok) return form.error;
-  const signature = await verifyInvocation(form.value);
-  return signature.ok ? 'accepted' : signature.error;
+  const chain = await verifyAlone(form.value);
+  return chain.ok ? 'accepted' : chain.error;
 }
