@@ -3,16 +3,49 @@
  * that waited for it, and the inbox keeps what the homeserver sent. Pure.
  */
 import type { InboxItem, OwnRun } from '../src/admission/inbox-item.ts';
-import type { UserId } from '../src/ids.ts';
+import type { TokenId, UserId } from '../src/ids.ts';
 import type { JsonObject } from '../src/json.ts';
-import { ok, type Result } from '../src/result.ts';
+import { err, ok, type Result } from '../src/result.ts';
 import { readRunField } from './content/run-field.ts';
-import type { EventProblem, MemberEvent, MessageEvent, RoomEvent } from './wire/event.ts';
+import type { EventProblem, EventProblemReason, MemberEvent, MessageEvent, RoomEvent } from './wire/event.ts';
+import {
+  GRANT_TYPE,
+  REVOKE_TYPE,
+  readGrantContent,
+  readRevokeContent,
+  readStateGrantContent,
+  STATE_GRANT_KEY,
+  STATE_GRANT_TYPE,
+} from './wire/read-authority-event.ts';
 import { readRoomEvent } from './wire/read-event.ts';
 
 export function readInboxItem(event: JsonObject, oracle: UserId): Result<InboxItem, EventProblem> {
   const read = readRoomEvent(event);
-  return read.ok ? ok(decideItem(read.value, oracle)) : read;
+  if (!read.ok) return read;
+  const authority = readAuthority(read.value, oracle);
+  if (authority === null) return ok(decideItem(read.value, oracle));
+  if (authority.ok) return authority;
+  const { eventId, roomId, type } = read.value;
+  return err({ reason: authority.error, eventId, roomId, type });
+}
+
+/** Null: the event is none about grants. */
+function readAuthority(event: RoomEvent, oracle: UserId): Result<InboxItem, EventProblemReason> | null {
+  const base = { eventId: event.eventId, roomId: event.roomId, sender: event.sender, sentAt: event.originServerTs };
+  if (event.stateKey !== undefined) {
+    if (event.type !== STATE_GRANT_TYPE || event.stateKey !== STATE_GRANT_KEY) return null;
+    const state = readStateGrantContent(event.content);
+    return state.ok ? ok({ ...base, kind: 'state_grant', ...state.value }) : state;
+  }
+  // Taken away since (its content is empty): not broken, and nothing to act on. Our own are echoes.
+  if (event.redacted || event.sender === oracle) return null;
+  if (event.type === GRANT_TYPE) {
+    const grant = readGrantContent(event.content);
+    return grant.ok ? ok({ ...base, kind: 'grant', ...grant.value }) : grant;
+  }
+  if (event.type !== REVOKE_TYPE) return null;
+  const revoke = readRevokeContent(event.content);
+  return revoke.ok ? ok({ ...base, kind: 'revoke', tokenId: revoke.value.tokenId as TokenId }) : revoke;
 }
 
 /** State whose change makes the known facts of a room old. */

@@ -13,6 +13,7 @@ import type { Clock } from '../src/time.ts';
 import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
 import { logSkipped, type OnSkipped, readIncoming } from './read-incoming.ts';
 import type { Rooms } from './rooms.ts';
+import { isStateGrant } from './wire/read-authority-event.ts';
 
 export interface OracleRoomActions extends RoomActions {
   /** Best effort. The homeserver drops it after `timeoutMs`; the caller refreshes. */
@@ -53,6 +54,12 @@ export function createRoomActions({ api, rooms, oracle, clock, receive, logger, 
     if (event === undefined) return;
     const path = matrixPath`/_matrix/client/v3/rooms/${room}/receipt/m.read/${event}`;
     bestEffort(room, api.request('POST', path, { body: {}, timeoutMs: BEST_EFFORT_TIMEOUT_MS }));
+  }
+
+  async function takeBackfill(room: RoomId, list: readonly unknown[]): Promise<void> {
+    const { events: incoming, skipped } = readIncoming(list, { source: 'backfill', roomId: room });
+    logSkipped(skipped, { logger, onSkipped });
+    if (incoming.length > 0) await receive(incoming);
   }
 
   return {
@@ -98,9 +105,7 @@ export function createRoomActions({ api, rooms, oracle, clock, receive, logger, 
         events.push(...(Array.isArray(answer.chunk) ? answer.chunk : []));
         const first = planFirstMessages(events, oracle);
         if (first !== null) {
-          const { events: incoming, skipped } = readIncoming(first, { source: 'backfill', roomId: room });
-          logSkipped(skipped, { logger, onSkipped });
-          if (incoming.length > 0) await receive(incoming);
+          await takeBackfill(room, first);
           return true;
         }
         // The beginning of what we may see: with visibility `joined` the invite is not in it, and there is nothing to read.
@@ -108,6 +113,10 @@ export function createRoomActions({ api, rooms, oracle, clock, receive, logger, 
         from = answer.end;
       }
       return false;
+    },
+    async readStateGrant(room) {
+      const state = await api.request<readonly unknown[]>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/state`);
+      await takeBackfill(room, Array.isArray(state) ? state.filter(isStateGrant).slice(0, 1) : []);
     },
   };
 }

@@ -3,12 +3,13 @@
  * other bots do not answer, so two oracles in a room cannot talk to each other for ever. A person reads `body`; a program reads the custom
  * field, whose shape is part of the wire format (docs/wire-formats.md).
  */
-import type { Did, EventId, PrincipalId, RunId, UserId } from '../../src/ids.ts';
+import { describeTime, shortId } from '../../src/commands/describe-grant.ts';
+import type { Did, EventId, PrincipalId, RunId, TokenId, UserId } from '../../src/ids.ts';
 import type { JsonObject } from '../../src/json.ts';
 import { buildText } from './build-answer.ts';
 import { cleanText, shorten } from './clean-text.ts';
 import { buildRelation, type Place } from './relations.ts';
-import { renderMarkdown } from './render-markdown.ts';
+import { type Rendered, renderMarkdown } from './render-markdown.ts';
 
 export const ERROR_KEY = 'ixo.oracle.error';
 const MIRROR_KEY = 'ixo.oracle.mirror';
@@ -27,13 +28,28 @@ export interface NoticeError {
 const NOTICE_CHARS = 16_000;
 const MESSAGE_CHARS = 2_000;
 
-/** `text` is markdown; without it the message of the error is said. */
-export function buildNotice({ text, error, ...place }: { readonly text?: string; readonly error?: NoticeError } & Place): JsonObject {
+export interface Notice extends Place {
+  /** Markdown; without it the message of the error is said. */
+  readonly text?: string;
+  /** Our own address, below the text. */
+  readonly link?: string;
+  readonly error?: NoticeError;
+}
+
+export function buildNotice({ text, link, error, ...place }: Notice): JsonObject {
+  const said = shorten(text ?? error?.message ?? '', NOTICE_CHARS);
   return {
-    ...buildText('m.notice', renderMarkdown(shorten(text ?? error?.message ?? '', NOTICE_CHARS))),
+    ...buildText('m.notice', link === undefined ? renderMarkdown(said) : withLink(said, link)),
     ...(error === undefined ? {} : { [ERROR_KEY]: buildErrorField(error) }),
     ...buildRelation(place),
   };
+}
+
+/** In markdown an address that nobody marked is text, and one with two underscores is not even itself; in `body` it stands as it is. */
+function withLink(text: string, link: string): Rendered {
+  const { body } = renderMarkdown(text);
+  const { formattedBody } = renderMarkdown(`${text}\n\n<${link}>`);
+  return { body: `${body}\n\n${link}`, ...(formattedBody === undefined ? {} : { formattedBody }) };
 }
 
 function buildErrorField({ status, code, message, retryable, runId }: NoticeError): JsonObject {
@@ -59,7 +75,7 @@ export interface DelegationRequired extends Place {
 export function buildDelegationRequired({ oracleDid, oracleEntityDid, url, body, error, ...place }: DelegationRequired): JsonObject {
   const said = shorten(cleanText(body), MESSAGE_CHARS);
   return {
-    ...buildNotice({ text: url === undefined ? said : `${said}\n\n${url}`, ...(error === undefined ? {} : { error }), ...place }),
+    ...buildNotice({ text: said, ...(url === undefined ? {} : { link: url }), ...(error === undefined ? {} : { error }), ...place }),
     [DELEGATION_REQUIRED_KEY]: {
       oracleDid,
       ...(oracleEntityDid === undefined ? {} : { oracleEntityDid }),
@@ -82,6 +98,27 @@ export function buildMirror({ text, did, requestId, ...place }: Mirror): JsonObj
     ...buildText('m.notice', { body: shorten(cleanText(text), NOTICE_CHARS) }),
     [MIRROR_KEY]: { did, request_id: requestId },
     ...buildRelation(place),
+  };
+}
+
+export interface Receipt {
+  readonly tokenId: TokenId;
+  readonly kind: 'acting' | 'session';
+  readonly expiresAt: number;
+  readonly capabilities: readonly { readonly can: string; readonly with: string }[];
+  /** The event that brought the grant. */
+  readonly cause: EventId;
+}
+
+/** For the client that sent a grant: it was verified and is kept. Ability and resource only; caveats stay in the token. */
+export function buildReceipt({ tokenId, kind, expiresAt, capabilities, cause }: Receipt): JsonObject {
+  const what = kind === 'acting' ? 'I keep what you have granted me' : 'I know the key of your client';
+  return {
+    token_id: tokenId,
+    expires_at: expiresAt,
+    capabilities: capabilities.map(({ can, with: resource }) => ({ can, with: resource })),
+    body: `${what} until ${describeTime(expiresAt)}. \`!revoke ${shortId(tokenId)}\` takes it back.`,
+    'm.relates_to': { rel_type: 'm.reference', event_id: cause },
   };
 }
 

@@ -133,7 +133,10 @@ export type EventProblemReason =
   | 'bad_relation'
   | 'bad_edit'
   | 'bad_member'
-  | 'bad_redaction';
+  | 'bad_redaction'
+  | 'bad_grant'
+  | 'bad_revoke'
+  | 'bad_state_grant';
 
 /** Why an event is skipped, for one log line (G17): ids where they could be read, never content (G12). */
 export interface EventProblem {

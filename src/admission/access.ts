@@ -2,10 +2,12 @@
  * Who may use the oracle at all, before any tier (DESIGN §5). Globs are matched on whole Matrix ids; a wildcard in the server part is
  * refused at start, because anybody can register any name on a server of his own.
  */
+import type { ErrorCode } from '../errors.ts';
 import { localpartOf, serverOf, type UserId } from '../ids.ts';
+import type { Tier } from '../turn/principal.ts';
 
 export interface AccessRules {
-  readonly access: 'own-server' | 'allowed' | 'open';
+  readonly access: 'own-server' | 'allowed' | 'granted' | 'open';
   readonly trustedHomeservers: readonly string[];
   readonly allowedUsers: readonly string[];
   readonly unsignedUsers: readonly string[];
@@ -46,12 +48,18 @@ function matchesName(name: readonly string[], pattern: readonly string[]): boole
 export const isTrustedServer = (user: UserId, rules: AccessRules): boolean =>
   rules.trustedHomeservers.some((server) => server.toLowerCase() === serverOf(user));
 
-export function mayUse(user: UserId, rules: AccessRules): boolean {
+/**
+ * Whether a message of this account is looked at at all, before any cryptography. With `granted` the rows name DIDs, which are known only after
+ * it: a signed message passes here and is judged by `decideAccess`.
+ */
+export function mayUse(user: UserId, rules: AccessRules, isSigned = false): boolean {
   switch (rules.access) {
     case 'open':
       return true;
     case 'own-server':
       return isTrustedServer(user, rules);
+    case 'granted':
+      return isSigned || isTrustedServer(user, rules);
     case 'allowed':
       return rules.allowedUsers.some((glob) => matchesGlob(user, glob));
   }
@@ -59,6 +67,20 @@ export function mayUse(user: UserId, rules: AccessRules): boolean {
 
 /** From whom invites are taken; `open` still has the flood bucket in front. */
 export const mayInvite = (user: UserId, rules: AccessRules): boolean => mayUse(user, rules);
+
+export interface ProvenUser {
+  readonly user: UserId;
+  readonly tier: Tier;
+  /** Whether the operator let this DID, or one linked to the account, in (`grant-use`). Asked only where it counts. */
+  readonly isGranted: () => boolean;
+}
+
+/** The answer for somebody whose tier is proven; null lets him in. */
+export function decideAccess({ user, tier, isGranted }: ProvenUser, rules: AccessRules): ErrorCode | null {
+  if (!mayUse(user, rules, tier === 'signed')) return 'NOT_ALLOWED';
+  if (tier !== 'signed' && !isTrustedServer(user, rules)) return 'UNTRUSTED_SERVER';
+  return rules.access === 'granted' && !isGranted() ? 'NOT_ALLOWED' : null;
+}
 
 /** The homeserver's word is all there is for these, so only servers we trust count (DESIGN §5 "Tiers"). */
 export const isListed = (user: UserId, rules: AccessRules): boolean =>

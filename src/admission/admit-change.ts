@@ -2,15 +2,19 @@
  * What becomes of a prompt that its author corrects or takes back (DESIGN §7). A correction counts only until the turn starts; taking back counts
  * always: it stops what runs and blanks what was kept.
  */
+
+import { readCommand } from '../commands/read-command.ts';
 import { type EventId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { InboxRow } from '../inbox/inbox.ts';
 import { LIMITS } from '../limits.ts';
+import { isBelow, type Tier } from '../turn/principal.ts';
 import { spend } from '../ucan/replay.ts';
 import { mayUse } from './access.ts';
 import type { AdmitOptions } from './admit.ts';
 import { afterCommandPrefix } from './decide-admission.ts';
 import type { EndRow } from './end-row.ts';
 import type { InboxItem } from './inbox-item.ts';
+import { isSigned } from './refuse-row.ts';
 
 export type AdmitChangeOptions = Pick<
   AdmitOptions,
@@ -32,9 +36,11 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     if (waiting === null) return ignore(row, 'edit_too_late');
     if (item.text.trim() === '') return ignore(row, 'empty_body');
     if (item.text.length > LIMITS.promptChars) return ignore(row, 'too_long');
-    if (!mayUse(item.sender, rules)) return ignore(row, 'not_allowed');
+    if (!mayUse(item.sender, rules, isSigned(item.content))) return ignore(row, 'not_allowed');
     const facts = await factsOf(row.roomId);
     const text = facts.kind === 'direct' ? item.text : (afterCommandPrefix(item.text, commandPrefix) ?? item.text);
+    // A command is never for the model, and only a message of its own is obeyed.
+    if (facts.kind === 'direct' && readCommand(text) !== null) return ignore(row, 'not_a_prompt');
     const authenticated = await checks.authenticate({
       via: 'matrix',
       text,
@@ -53,13 +59,15 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
       alongside: () => undefined,
     });
     if (!authenticated.ok) return ignore(row, 'edit_of_another');
-    const { principal, token } = authenticated.value;
-    if (principal.id !== waiting.principalId || principal.tier !== waiting.tier) return ignore(row, 'edit_of_another');
+    const { principal, token, grants: planned } = authenticated.value;
+    if (principal.id !== waiting.principalId || isBelow(principal.tier, waiting.tier as Tier)) return ignore(row, 'edit_of_another');
     await finish(row, (tx) => {
       // It may have started while we looked: then the edit comes too late, like any other.
       if (runs.waitingPrompt(tx, item.target) === null) return;
       runs.amendPrompt(tx, item.target, text);
       if (token !== null) spend(store, tx, token, { promptId: row.eventId, runId: waiting.runId });
+      // What no longer holds by now is left out: the change itself rests on none of them.
+      for (const grant of planned) grant.write(tx, now());
     });
     note(row, 'amended', 'edit');
   }

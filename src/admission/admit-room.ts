@@ -58,6 +58,8 @@ export function createAdmitRoom({ store, actions, known, rooms, rules, greet, no
     if (facts.encryption === 'encrypted') return leaveEncrypted(row);
     // What the inviter typed before the join ("hello") reaches the inbox here, ahead of what came since.
     await actions.readBackToInvite(row.roomId);
+    // Last, so that it stands before what was read above: a grant comes before the message that needs it.
+    if (facts.kind === 'direct') await actions.readStateGrant(row.roomId);
     note(row, 'joined', facts.kind);
     let said = (): void => undefined;
     await finish(row, (tx) => {

@@ -14,10 +14,11 @@ import { type TurnHints, turnHints } from '../runs/run.ts';
 import type { Scheduler } from '../runs/scheduler.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Store, Tx } from '../store/store.ts';
-import { writeAudit } from '../turn/audit.ts';
 import type { MatrixIncoming } from '../turn/prompt.ts';
 import { beginTurn, type Refused, type TurnChecks } from '../turn/turn.ts';
+import { MESSAGE_ABILITY } from '../ucan/abilities.ts';
 import { type AccessRules, mayInvite, mayUse } from './access.ts';
+import { type AuthorityOptions, createAdmitAuthority } from './admit-authority.ts';
 import { createAdmitChange } from './admit-change.ts';
 import { createAdmitRoom } from './admit-room.ts';
 import { type Admission, decideAdmission, isBotLoop, latenessOf, type Screened, screenItem, type TurnTimes } from './decide-admission.ts';
@@ -26,9 +27,10 @@ import type { FloodGuard } from './flood.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
 import type { KnownRooms } from './known-rooms.ts';
 import type { Notices } from './notices.ts';
+import { createRefuseRow, isSigned } from './refuse-row.ts';
 import type { RoomActions, RoomDirectory, RoomFacts } from './room-facts.ts';
 
-export interface AdmitOptions {
+export interface AdmitOptions extends AuthorityOptions {
   readonly store: Store;
   readonly inbox: Inbox;
   readonly rooms: RoomDirectory;
@@ -69,6 +71,8 @@ export function createAdmit(options: AdmitOptions): Admit {
   const { note, finish, ignore, factsOf } = end;
   const room = createAdmitRoom(options, end);
   const change = createAdmitChange(options, end);
+  const refuseRow = createRefuseRow(options, end);
+  const authority = createAdmitAuthority(options, end, refuseRow);
 
   /** Monotonic ms; no earlier than what could still be answered, so that a claimed age buys little (G14). */
   const sentAtOf = (row: InboxRow): number =>
@@ -105,6 +109,10 @@ export function createAdmit(options: AdmitOptions): Admit {
         return item.kind === 'edit' ? change.amend(row, item) : ignore(row, 'not_a_prompt');
       case 'redaction':
         return change.redact(row, item, screened.target);
+      case 'authority':
+        return item.kind === 'grant' || item.kind === 'revoke' || item.kind === 'state_grant'
+          ? authority.take(row, item)
+          : ignore(row, 'not_a_prompt');
       default:
         return assertNever(screened);
     }
@@ -123,6 +131,10 @@ export function createAdmit(options: AdmitOptions): Admit {
         return refuse(row, message, facts, { refusal: refusal('TOO_LATE'), principal: null }, 'late');
       case 'not_allowed':
         return refuse(row, message, facts, { refusal: refusal('NOT_ALLOWED'), principal: null });
+      case 'command':
+        return authority.obey(row, message, admission.command);
+      case 'command_in_group':
+        return refuse(row, message, facts, { refusal: refusal('BAD_REQUEST', { message: ONLY_IN_DIRECT }), principal: null });
       case 'admit':
         return begin(row, message, facts, admission);
       default:
@@ -137,7 +149,8 @@ export function createAdmit(options: AdmitOptions): Admit {
       oracle,
       source: row.source,
       inviter: known.of(row.roomId)?.inviter ?? null,
-      mayUse: mayUse(message.sender, rules),
+      mayUse: mayUse(message.sender, rules, isSigned(message.content)),
+      mayCommand: mayUse(message.sender, rules),
       latenessMs: latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: at }),
       maxLatenessMs: options.maxLatenessMs,
       commandPrefix: options.commandPrefix,
@@ -230,40 +243,13 @@ export function createAdmit(options: AdmitOptions): Admit {
     actions.markRead(row.roomId, row.eventId);
   }
 
-  /** A refusal writes its audit row, maybe its notice, and nothing else (DESIGN §2). */
-  async function refuse(
+  const refuse = (
     row: InboxRow,
     message: MessageItem,
     facts: RoomFacts,
-    { refusal: why, principal }: Refused,
+    why: Refused,
     kind: 'refusal' | 'late' = 'refusal',
-  ): Promise<void> {
-    note(row, 'refused', why.code);
-    const said = await store.write((tx) => {
-      const at = now();
-      writeAudit(store, tx, {
-        at,
-        event_id: row.eventId,
-        principal_id: principal?.id ?? null,
-        matrix_user_id: message.sender,
-        tier: principal?.tier ?? null,
-        capability: 'oracle/message',
-        decision: 'refused',
-        code: why.code,
-      });
-      inbox.finish(tx, row);
-      return notices.refuse(tx, {
-        refusal: why,
-        sender: message.sender,
-        roomId: row.roomId,
-        direct: facts.kind === 'direct',
-        cause: row.eventId,
-        threadRoot: message.thread,
-        kind,
-      });
-    });
-    said();
-  }
+  ): Promise<void> => refuseRow(row, message, facts.kind === 'direct', { ...why, capability: MESSAGE_ABILITY, kind });
 
   async function giveUp(row: InboxRow): Promise<void> {
     const item = options.readItem(row);
@@ -280,6 +266,8 @@ export function createAdmit(options: AdmitOptions): Admit {
         sender,
         roomId: row.roomId,
         direct: false,
+        signed: false,
+        directRoom: null,
         cause: row.eventId,
         threadRoot: thread,
         kind: 'gave-up',
@@ -292,6 +280,7 @@ export function createAdmit(options: AdmitOptions): Admit {
   return { handle, giveUp };
 }
 
+const ONLY_IN_DIRECT = 'This works in a direct chat with me only, where nobody else reads it.';
 const gaveUp = (): Refusal => refusal('GAVE_UP');
 
 /** Hints are wishes: a broken one is no reason to refuse the message. */

@@ -3,6 +3,7 @@
  * Two steps, because the first needs nothing from the network: `screenItem` throws out what can never be a prompt, `decideAdmission`
  * judges a message with the facts of its room (DESIGN §2, §7). Pure; the reasons are the labels of the admission counter.
  */
+import { afterMention, type Command, readCommand } from '../commands/read-command.ts';
 import type { EventId, UserId } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
@@ -30,6 +31,7 @@ export type IgnoreReason =
   | 'redaction'
   | 'membership'
   | 'late'
+  | 'not_direct'
   | 'not_allowed';
 
 /** Where the conversation of an admitted message lives; the session itself is found or made in `open`. */
@@ -48,7 +50,8 @@ export type Screened =
   | { readonly kind: 'own_membership'; readonly membership: 'join' | 'leave' | 'ban' }
   | { readonly kind: 'message'; readonly message: MessageItem }
   | { readonly kind: 'edit'; readonly target: EventId }
-  | { readonly kind: 'redaction'; readonly target: EventId };
+  | { readonly kind: 'redaction'; readonly target: EventId }
+  | { readonly kind: 'authority' };
 
 export interface Screening {
   readonly oracle: UserId;
@@ -67,6 +70,8 @@ export function screenItem(item: InboxItem, { oracle, floodAllows, mayInvite, se
   if (item.kind === 'own') return ignore('own_event');
   if (item.kind === 'own_membership') return { kind: 'own_membership', membership: item.membership };
   if (item.kind === 'room_changed') return { kind: 'room_changed', leave: item.encrypted ? ENCRYPTED_REASON : null };
+  // An older oracle under this very account kept people's grants in room state; set again or found on joining, never too old to be read.
+  if (item.kind === 'state_grant') return floodAllows ? { kind: 'authority' } : ignore('flood');
   if (item.sender === oracle) return ignore('own_event');
   if (item.kind === 'invite') {
     if (!mayInvite) return { kind: 'invite', accept: false, reason: INVITE_REFUSED_REASON, because: 'not_allowed' };
@@ -78,6 +83,7 @@ export function screenItem(item: InboxItem, { oracle, floodAllows, mayInvite, se
   if (!floodAllows) return ignore('flood');
   if (item.kind === 'redaction') return { kind: 'redaction', target: item.target };
   if (item.sentAt < seenSince) return ignore('too_old');
+  if (item.kind === 'grant' || item.kind === 'revoke') return { kind: 'authority' };
   if (item.kind === 'edit') return { kind: 'edit', target: item.target };
   return screenMessage(item);
 }
@@ -98,6 +104,10 @@ export type Admission =
   | { readonly kind: 'overhear'; readonly reason: 'not_addressed' }
   | { readonly kind: 'late' }
   | { readonly kind: 'not_allowed' }
+  /** In a direct room; also a late one counts: who takes something back must not depend on our having been online. */
+  | { readonly kind: 'command'; readonly command: Command }
+  /** Said to the oracle in a group. */
+  | { readonly kind: 'command_in_group' }
   | {
       readonly kind: 'admit';
       readonly because: 'direct' | 'mention' | 'reply' | 'active_thread' | 'command';
@@ -111,6 +121,8 @@ export interface MessageFacts {
   /** Only the inviter's messages count between invite and join. */
   readonly inviter: UserId | null;
   readonly mayUse: boolean;
+  /** A command is not signed, whatever else the message carries. */
+  readonly mayCommand: boolean;
   /** How long the event was under way, in ms: `unsigned.age` on arrival + time in our inbox. */
   readonly latenessMs: number;
   readonly maxLatenessMs: number;
@@ -131,13 +143,23 @@ export function decideAdmission(message: MessageItem, room: RoomFacts, facts: Me
   if (facts.source === 'backfill' && message.sender !== facts.inviter) return ignore('history');
   // A push after the join is never history; what /sync and /messages show may be. The cursor is the invite.
   if (facts.source !== 'push' && room.admissionCursor !== null && message.sentAt < room.admissionCursor) return ignore('history');
+  if (room.kind === 'direct') {
+    const command = commandIn(message, message.text);
+    if (command !== null) return facts.mayCommand ? { kind: 'command', command } : { kind: 'not_allowed' };
+  }
   const address = decideAddress(message, room, facts);
   if (address === null) return room.kind === 'group' ? { kind: 'overhear', reason: 'not_addressed' } : ignore('not_addressed');
   if (facts.latenessMs > facts.maxLatenessMs) return { kind: 'late' };
   if (!facts.mayUse) return { kind: 'not_allowed' };
+  if (room.kind === 'group' && commandIn(message, afterMention(address.text, [facts.oracle, facts.oracleName])) !== null)
+    return { kind: 'command_in_group' };
   if (facts.botLoop) return ignore('bot_loop');
   return { kind: 'admit', ...address, conversation: decideConversation(message, room) };
 }
+
+/** An emote ("/me !revoke all") says something about a command and is none. */
+const commandIn = (message: MessageItem, text: string): Command | null =>
+  message.msgtype === 'm.text' ? readCommand(text, { isReply: message.inReplyTo !== null }) : null;
 
 function decideAddress(
   message: MessageItem,

@@ -2,7 +2,7 @@
  * What admission sees of an event: already parsed, bounded and free of Matrix wire detail. The transport maps events to it
  * (appservice/wire), so the runtime decides on plain values and every rule can be tested without a homeserver.
  */
-import type { EventId, RoomId, UserId } from '../ids.ts';
+import type { EventId, RoomId, TokenId, UserId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
 
 interface ItemBase {
@@ -36,6 +36,12 @@ export type InboxItem =
   /** The oracle's own event come back; `prompts` names what it answers. */
   | (ItemBase & { readonly kind: 'own'; readonly run: OwnRun | null })
   | (ItemBase & { readonly kind: 'redaction'; readonly target: EventId })
+  /** `ixo.oracle.grant`: a delegation for the oracle or for a key of the sender's client, as one CAR. */
+  | (ItemBase & { readonly kind: 'grant'; readonly dlg: string })
+  /** `ixo.oracle.revoke`. */
+  | (ItemBase & { readonly kind: 'revoke'; readonly tokenId: TokenId })
+  /** `ixo.room.state` / `ucan_delegation` of an older client; `data` null: it was taken back. */
+  | (ItemBase & { readonly kind: 'state_grant'; readonly data: string | null })
   | (ItemBase & { readonly kind: 'other'; readonly type: string });
 
 export interface OwnRun {

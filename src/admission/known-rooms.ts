@@ -11,6 +11,8 @@ export type KnownRoom = Selectable<RoomsTable>;
 
 export interface KnownRooms {
   of(room: RoomId): KnownRoom | undefined;
+  /** Rooms that may be the direct chat of this person and the oracle, newest first; the room itself says whether it still is. */
+  maybeDirectWith(user: UserId): RoomId[];
   invited(tx: Tx, room: RoomId, invite: { inviter: UserId; isDirect: boolean; at: number }): void;
   joined(tx: Tx, room: RoomId, at: number): void;
   /** What was said between invite and join has been read. */
@@ -18,10 +20,25 @@ export interface KnownRooms {
   left(tx: Tx, room: RoomId): void;
 }
 
+/** Each may cost a look at the room. */
+const MAX_CANDIDATES = 3;
+
 export function createKnownRooms({ store }: { store: Store }): KnownRooms {
   const { sql } = store;
   return {
     of: (room) => store.read.get(sql.selectFrom('rooms').selectAll().where('room_id', '=', room)),
+    maybeDirectWith(user) {
+      const invites = sql.selectFrom('rooms').select(['room_id', 'joined_at as at']).where('inviter', '=', user).where('is_direct', '=', 1);
+      const proven = sql
+        .selectFrom('links')
+        .innerJoin('rooms', 'rooms.room_id', 'links.room_id')
+        .select(['rooms.room_id', 'links.proven_at as at'])
+        .where('links.matrix_user_id', '=', user);
+      const rows = [invites, proven].flatMap((query) =>
+        store.read.all(query.where('rooms.membership', '=', 'joined').orderBy('at', 'desc').limit(MAX_CANDIDATES)),
+      );
+      return [...new Set(rows.sort((a, b) => (b.at ?? 0) - (a.at ?? 0)).map(({ room_id }) => room_id))].slice(0, MAX_CANDIDATES);
+    },
     invited(tx, room, { inviter, isDirect, at }) {
       const fresh = {
         membership: 'invited' as const,

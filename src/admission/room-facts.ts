@@ -42,4 +42,6 @@ export interface RoomActions {
   markRead(room: RoomId, event: EventId): void;
   /** Reads what was said between invite and join into the inbox; true when it reached the invite. */
   readBackToInvite(room: RoomId): Promise<boolean>;
+  /** Reads the grant that an older client left in the state of a direct room into the inbox, when there is one. */
+  readStateGrant(room: RoomId): Promise<void>;
 }

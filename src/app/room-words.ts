@@ -1,36 +1,46 @@
 /** How refusals and greetings are worded in Matrix: the one place where the runtime's notices meet the transport's event contents. */
-import { buildDelegationRequired, buildHello, buildNotice, buildReaction } from '../../appservice/content/build-notice.ts';
+import { buildDelegationRequired, buildHello, buildNotice, buildReaction, buildReceipt } from '../../appservice/content/build-notice.ts';
 import type { Place } from '../../appservice/content/relations.ts';
-import type { NoticeToSay, NoticeWords } from '../admission/notices.ts';
-import { type Did, noticeTxnId, type RoomId, type UserId } from '../ids.ts';
+import type { ReceiptWords } from '../admission/admit-authority.ts';
+import type { NoticeWords } from '../admission/notices.ts';
+import type { CommandWords } from '../commands/commands.ts';
+import { type Did, type EventId, noticeTxnId, type RoomId, type UserId } from '../ids.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import type { Tx } from '../store/store.ts';
 
-const ASK_THE_OPERATOR = ' There is no page yet where you could authorise me.';
+export type RoomWords = NoticeWords & CommandWords & ReceiptWords;
 
-export function createNoticeWords({ oracleDid, oracleEntityDid }: { oracleDid: Did; oracleEntityDid: Did | undefined }): NoticeWords {
+export function createRoomWords({ oracleDid, oracleEntityDid }: { oracleDid: Did; oracleEntityDid: Did | undefined }): RoomWords {
   return {
     notice(notice) {
-      const place = placeOf(notice);
-      const { refusal } = notice;
+      const { text, refusal, authorise } = notice;
+      const said = { error: refusal, ...placeOf(notice) };
       const content =
-        refusal.code === 'NO_AUTHORITY' && notice.direct
-          ? buildDelegationRequired({
+        authorise === null
+          ? buildNotice({ text, ...said })
+          : buildDelegationRequired({
               oracleDid,
               ...(oracleEntityDid === undefined ? {} : { oracleEntityDid }),
-              body: notice.text + ASK_THE_OPERATOR,
-              error: refusal,
-              ...place,
-            })
-          : buildNotice({ text: notice.text, error: refusal, ...place });
+              ...(authorise.url === null ? {} : { url: authorise.url }),
+              body: text,
+              ...said,
+            });
       return { eventType: 'm.room.message', content };
     },
     reaction: (target, key) => ({ eventType: 'm.reaction', content: buildReaction({ target, key }) }),
+    reply(reply) {
+      const { text, link, refusal } = reply;
+      const more = { ...(link === null ? {} : { link }), ...(refusal === null ? {} : { error: refusal }) };
+      return { eventType: 'm.room.message', content: buildNotice({ text, ...more, ...placeOf(reply) }) };
+    },
+    receipt: (receipt) => ({ eventType: 'ixo.oracle.grant_receipt', content: buildReceipt(receipt) }),
   };
 }
 
-const placeOf = ({ threadRoot, cause }: NoticeToSay): Place =>
-  threadRoot === null ? { replyTo: cause } : { thread: { root: threadRoot, latest: cause } };
+function placeOf({ threadRoot, cause }: { readonly threadRoot: EventId | null; readonly cause: EventId | null }): Place {
+  if (cause === null) return {};
+  return threadRoot === null ? { replyTo: cause } : { thread: { root: threadRoot, latest: cause } };
+}
 
 /** Once per room for good: the txn id is the room's (G4). */
 export function createGreeting({

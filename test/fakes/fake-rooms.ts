@@ -22,6 +22,8 @@ export interface FakeRooms extends RoomDirectory, RoomActions {
   down: boolean;
   /** What the inbox gets between invite and join. */
   onReadBack: (room: RoomId) => Promise<boolean>;
+  /** What the inbox gets from the state of a direct room. */
+  onReadState: (room: RoomId) => Promise<void>;
   /** Everything that was done, in order: `join !room`, `leave !room <reason>`, `read !room $event`, `back !room`. */
   readonly log: string[];
 }
@@ -39,6 +41,7 @@ export function fakeRooms(): FakeRooms {
     down: false,
     log,
     onReadBack: async () => true,
+    onReadState: async () => undefined,
     room(id, change = {}) {
       const room = known.get(id) ?? {
         kind: 'direct',
@@ -100,6 +103,10 @@ export function fakeRooms(): FakeRooms {
     async readBackToInvite(id) {
       act(`back ${id}`);
       return await fake.onReadBack(id);
+    },
+    async readStateGrant(id) {
+      if (fake.down) throw new Unavailable('the homeserver is down');
+      await fake.onReadState(id);
     },
   };
   return fake;

@@ -1,0 +1,209 @@
+/**
+ * What the chat commands do. They need no signature, because they exist for people whose client cannot sign; so they only ever show a
+ * person's own grants, take them back, or make one count that was made for this very account through a link sent to it, and only after its
+ * owner, abilities and end were shown (DESIGN §5 "Grants from ordinary clients"). Effect and reply are one transaction of the caller, with
+ * the end of the inbox row (G1, G4); the model and the transcript never see either.
+ */
+import { type Refusal, refusal } from '../errors.ts';
+import { type EventId, noticeTxnId, type RoomId, type TokenId, type UserId } from '../ids.ts';
+import type { OutboundEvent, Outbox } from '../outbox/outbox.ts';
+import { assertNever } from '../result.ts';
+import type { Store, Tx } from '../store/store.ts';
+import { writeAudit } from '../turn/audit.ts';
+import type { Links } from '../turn/links.ts';
+import type { Grants, StoredGrant } from '../ucan/grants.ts';
+import { type AuthorisePage, describeOffer } from './authorise-page.ts';
+import { code, describeAbilities, describeGrant, describePending, describeTime, shortId } from './describe-grant.ts';
+import type { OwnGrants } from './own-grants.ts';
+import type { Command, CommandSpec } from './read-command.ts';
+
+export interface CommandReply {
+  readonly roomId: RoomId;
+  /** The message it answers. */
+  readonly cause: EventId;
+  readonly threadRoot: EventId | null;
+  /** Markdown, readable as it is. */
+  readonly text: string;
+  /** Stands below the text. */
+  readonly link: string | null;
+  readonly refusal: Refusal | null;
+}
+/** How the transport words a reply; pure. */
+export interface CommandWords {
+  reply(reply: CommandReply): Pick<OutboundEvent, 'eventType' | 'content'>;
+}
+
+export interface CommandRequest {
+  readonly command: Command;
+  readonly sender: UserId;
+  /** A direct room. */
+  readonly roomId: RoomId;
+  readonly cause: EventId;
+  readonly threadRoot: EventId | null;
+}
+export interface Commands {
+  /** Acts and answers inside the caller's transaction; call the returned function after the commit. */
+  obey(tx: Tx, request: CommandRequest, now: number): () => void;
+}
+
+export interface CommandsOptions {
+  readonly store: Store;
+  readonly grants: Grants;
+  readonly own: OwnGrants;
+  readonly links: Pick<Links, 'prove'>;
+  readonly page: AuthorisePage;
+  readonly outbox: Outbox;
+  readonly words: CommandWords;
+  /** Only the word of these servers about who speaks is taken (DESIGN §5 "Tiers"). */
+  readonly isTrustedServer: (user: UserId) => boolean;
+  /** Ends what rests on these; called after the commit. */
+  readonly onRevoked: (tokenIds: readonly TokenId[]) => void;
+}
+
+interface Said {
+  readonly text: string;
+  readonly link?: string;
+  readonly refusal?: Refusal;
+  readonly revoked?: readonly TokenId[];
+}
+
+const GRANTS_SHOWN = 20;
+
+export function createCommands(options: CommandsOptions): Commands {
+  const { store, grants, own, links, page, outbox, words, isTrustedServer, onRevoked } = options;
+
+  function act(tx: Tx, request: CommandRequest, now: number): Said {
+    const { command, sender } = request;
+    switch (command.kind) {
+      case 'authorise':
+        return authorise(tx, request, now);
+      case 'confirm':
+        return confirm(tx, request, now);
+      case 'grants':
+        return { text: listing(own.of(sender, now)) };
+      case 'revoke':
+        return revokeByPrefix(tx, request, command.prefix, now);
+      case 'revoke_all':
+        return revoke(tx, request, own.of(sender, now), now);
+      case 'revoke_token': {
+        const grant = own.find(sender, command.tokenId, now);
+        return revoke(tx, request, grant === undefined || grant.revokedAt !== null ? [] : [grant], now);
+      }
+      case 'usage':
+        return { text: usage(command.of) };
+      default:
+        return assertNever(command);
+    }
+  }
+
+  function authorise(tx: Tx, request: CommandRequest, now: number): Said {
+    const { sender, roomId } = request;
+    const pending = grants.pendingOf(sender, now);
+    if (pending !== undefined) return show(tx, request, pending, now);
+    if (!isTrustedServer(sender)) return refused(tx, request, refusal('UNTRUSTED_SERVER'), now);
+    const offer = page.offer(tx, { user: sender, room: roomId }, now);
+    const bound = grants.boundTo(sender, now);
+    const present = bound === undefined ? '' : `You have authorised me until ${describeTime(bound.expiresAt)}. To renew that: `;
+    return { text: `${present}${describeOffer(offer)}`, ...(offer.kind === 'link' ? { link: offer.url } : {}) };
+  }
+
+  function show(tx: Tx, { sender }: CommandRequest, pending: StoredGrant, now: number): Said {
+    grants.markShown(tx, pending.tokenId, now);
+    const bound = grants.boundTo(sender, now);
+    const another =
+      bound === undefined || bound.did === pending.did
+        ? ''
+        : `\n\nThis account already acts for another identity, ${code(bound.did)}: send \`!revoke all\` first, then authorise me again.`;
+    const text =
+      `This was made for your account and does not count yet:\n\n${describePending(pending)}\n\n` +
+      'Send `!authorise confirm` to accept it. If you did not make it yourself on my page, do not accept it: whoever made it would see what you ' +
+      `write to me. Then send \`!revoke ${shortId(pending.tokenId)}\`.`;
+    return { text: text + another };
+  }
+
+  function confirm(tx: Tx, request: CommandRequest, now: number): Said {
+    const { sender, roomId } = request;
+    if (!isTrustedServer(sender)) return refused(tx, request, refusal('UNTRUSTED_SERVER'), now);
+    const pending = grants.pendingOf(sender, now);
+    const bound = grants.boundTo(sender, now);
+    if (pending === undefined) {
+      const present = bound === undefined ? '' : ` You have authorised me until ${describeTime(bound.expiresAt)}.`;
+      return { text: `Nothing waits for your confirmation.${present} Send \`!authorise\` to get a link to my page.` };
+    }
+    if (pending.shownAt === null) return show(tx, request, pending, now);
+    if (bound !== undefined && bound.did !== pending.did) return refused(tx, request, refusal('LINKED_TO_ANOTHER'), now, pending);
+    if (!grants.activate(tx, pending.tokenId, now)) return refused(tx, request, refusal('BAD_LINK'), now, pending);
+    links.prove(tx, { did: pending.did, userId: sender, directRoom: roomId }, now);
+    audit(tx, request, pending, null, now);
+    return {
+      text:
+        `Done. Until ${describeTime(pending.expiresAt)} I act for ${code(pending.did)} in this account, and may: ${describeAbilities(pending)}. ` +
+        `\`!grants\` shows it, \`!revoke ${shortId(pending.tokenId)}\` takes it back.`,
+    };
+  }
+
+  function revokeByPrefix(tx: Tx, request: CommandRequest, prefix: string, now: number): Said {
+    const matching = own.of(request.sender, now).filter(({ tokenId }) => tokenId.startsWith(prefix));
+    if (matching.length > 1)
+      return {
+        text: `More than one begins with ${code(prefix)}; give more characters of its id:\n\n${lines(matching, ({ tokenId }) => tokenId)}`,
+      };
+    return revoke(tx, request, matching, now);
+  }
+
+  function revoke(tx: Tx, request: CommandRequest, list: readonly StoredGrant[], now: number): Said {
+    if (list.length === 0) return { text: NOTHING_TO_REVOKE, refusal: refusal('NOT_FOUND', { message: NOTHING_TO_REVOKE }) };
+    const revoked = own.revoke(tx, list, { user: request.sender, eventId: request.cause }, now);
+    return { text: `Taken back, from now on and for good:\n\n${lines(list)}`, revoked };
+  }
+
+  function refused(tx: Tx, request: CommandRequest, why: Refusal, now: number, grant?: StoredGrant): Said {
+    audit(tx, request, grant, why.code, now);
+    return { text: why.message, refusal: why };
+  }
+
+  function audit(tx: Tx, { sender, cause }: CommandRequest, grant: StoredGrant | undefined, refusedWith: string | null, now: number): void {
+    writeAudit(store, tx, {
+      at: now,
+      event_id: cause,
+      token_id: grant?.tokenId ?? null,
+      principal_id: grant?.did ?? null,
+      matrix_user_id: sender,
+      capability: 'grant/confirm',
+      decision: refusedWith === null ? 'allowed' : 'refused',
+      code: refusedWith,
+    });
+  }
+
+  return {
+    obey(tx, request, now) {
+      const { text, link = null, refusal: why = null, revoked = [] } = act(tx, request, now);
+      const { roomId, cause, threadRoot } = request;
+      const event = words.reply({ roomId, cause, threadRoot, text, link, refusal: why });
+      outbox.insert(tx, { txnId: noticeTxnId('command', cause), lane: `notice.${cause}`, roomId, kind: 'notice', ...event }, now);
+      return () => {
+        outbox.wake();
+        if (revoked.length > 0) onRevoked(revoked);
+      };
+    },
+  };
+}
+
+const NOTHING_TO_REVOKE = 'I have no such authorisation of yours. `!grants` lists them.';
+
+function listing(list: readonly StoredGrant[]): string {
+  if (list.length === 0) return 'You have granted me nothing that counts now. Send `!authorise` to get a link to my page.';
+  return `What you have granted me, newest first:\n\n${lines(list)}\n\n\`!revoke <id>\` takes one back, \`!revoke all\` all of them.`;
+}
+
+function lines(list: readonly StoredGrant[], note: (grant: StoredGrant) => string | null = () => null): string {
+  const shown = list.slice(0, GRANTS_SHOWN).map((grant) => {
+    const more = note(grant);
+    return `- ${describeGrant(grant)}${more === null ? '' : `, whole id ${code(more)}`}`;
+  });
+  const rest = list.length - shown.length;
+  return [...shown, ...(rest > 0 ? [`- and ${rest} more`] : [])].join('\n');
+}
+
+const usage = ({ uses }: CommandSpec): string =>
+  `I know these:\n\n${uses.map(({ form, summary }) => `- \`${form}\`: ${summary}`).join('\n')}`;
