@@ -31,6 +31,8 @@ export interface ModelCall {
   readonly clock: Clock;
   readonly chance: () => number;
   readonly logger: Logger;
+  /** Throws when the run has lost its authority; asked before each request (G8). */
+  readonly requireAuthority: () => void;
   /** The request leaves now. */
   readonly onCall: (model: string) => void;
 }
@@ -40,6 +42,7 @@ export async function callModel(call: ModelCall): Promise<AIMessage> {
   const { clock, signal, writer } = call;
   for (let attempt = 1; ; attempt += 1) {
     signal.throwIfAborted();
+    call.requireAuthority();
     writer.startMessage();
     call.onCall(call.modelName);
     try {

@@ -23,16 +23,20 @@ import { buildRuntimeContext } from '../runtime-context/build-runtime-context.ts
 import { buildLocalTime, readTimeZone } from '../runtime-context/local-time.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { MergedConfig } from '../runtime-context/runtime-context.ts';
-import type { Transcript } from '../sessions/transcript.ts';
+import type { Transcript, TranscriptEntry } from '../sessions/transcript.ts';
 import { type CheckpointFiles, createCheckpointFiles } from '../store/checkpoints/checkpoint-files.ts';
 import type { PruningSaver } from '../store/checkpoints/pruning-saver.ts';
 import { StorageError } from '../store/store.ts';
 import type { Clock } from '../time.ts';
+import type { AuditEntry } from '../turn/audit.ts';
+import type { RunAuthority } from '../turn/run-authority.ts';
+import type { Downstream } from '../ucan/downstream.ts';
 import { type AnswerWriter, createAnswerWriter } from './answer-writer.ts';
 import { callModel, createToolBinder } from './call-model.ts';
 import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window.ts';
 import { buildSystemPrompt } from './prompt.ts';
 import { runTool, type ToolCall } from './run-tool.ts';
+import { createTaint, hasForeignResult, isForeignEntry, type Taint } from './taint.ts';
 import { buildMessage, buildTurnMessages, readAnswer, textOf } from './turn-messages.ts';
 
 export interface MainRunnerOptions {
@@ -43,6 +47,10 @@ export interface MainRunnerOptions {
   readonly models: Models;
   readonly registry: PluginRegistry;
   readonly matrix: MatrixAccess;
+  readonly authority: Pick<RunAuthority, 'judge' | 'actingGrants'>;
+  readonly downstream: Downstream;
+  /** Writes a row of the audit log; resolves when it is on disk. */
+  readonly audit: (entry: AuditEntry) => Promise<void>;
   /** Folder of the checkpoint files. */
   readonly checkpointFolder: string;
   readonly oracleName: string;
@@ -94,6 +102,9 @@ interface Turn {
   readonly errors: Map<string, number>;
   toolsClosed: boolean;
   consumed: Promise<void> | undefined;
+  /** Whether the input of the latest model call held text of strangers: what that model wishes is judged by it. */
+  readonly taint: Taint;
+  taintWritten: Promise<void> | undefined;
   over: boolean;
 }
 
@@ -128,10 +139,14 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       maxChars: Math.max(0, contextChars - promptChars),
       onlyDetailsOf: run.direct ? null : run.principalId,
       nameOf: run.direct ? null : nameOf,
+      isForeign: (entry: TranscriptEntry) => isForeignEntry(entry, run),
     };
     // A first mention in a group may speak of what was said before it.
     const overheard =
       !run.direct && entries.length === 0 ? planOverheard(transcript.overheard(run.roomId, OVERHEARD_MAX_MESSAGES), nameOf) : [];
+    const window = [...overheard, ...planWindow(entries, rules)];
+    const taint = createTaint();
+    if (run.tainted || window.some(({ isForeign }) => isForeign)) taint.turnOn();
     const zone = readTimeZone(run.hints.timezone);
     const local = buildLocalTime(clock.now(), zone ?? 'UTC');
     const system = buildSystemPrompt({
@@ -150,7 +165,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       run,
       writer: createAnswerWriter(job.output, job.shownText),
       stop: new AbortController(),
-      window: [...overheard, ...planWindow(entries, rules)].map(buildMessage),
+      window: window.map(buildMessage),
       system: new SystemMessage(system),
       model: isSelectable ? models.get('main', { model: asked }) : models.get('main'),
       modelName: isSelectable ? asked : models.nameOf('main'),
@@ -161,6 +176,8 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       errors: new Map(),
       toolsClosed: false,
       consumed: undefined,
+      taint,
+      taintWritten: undefined,
       over: false,
     };
   }
@@ -172,12 +189,26 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     turn.consumed.catch((error: unknown) => turn.stop.abort(error));
   }
 
+  /** Frames of later text are committed after this write, so text of a tainted run is never found without its taint. */
+  function noteTaint(turn: Turn, shown: readonly BaseMessage[]): void {
+    if (hasForeignResult(shown, registry.tools)) turn.taint.turnOn();
+    if (!turn.taint.isOn || turn.taintWritten !== undefined) return;
+    turn.taintWritten = turn.job.output.tainted();
+    turn.taintWritten.catch((error: unknown) => turn.stop.abort(error));
+  }
+
+  function requireAuthority({ run }: Turn): void {
+    const lost = options.authority.judge(run, clock.now());
+    if (lost !== null) throw new OracleError(refusal(lost));
+  }
+
   async function answer(turn: Turn, messages: BaseMessage[]): Promise<AIMessage> {
     turn.messages = messages;
     turn.modelCalls += 1;
     if (turn.modelCalls > LIMITS.modelCallsPerRun)
       throw new OracleError(refusal('MODEL_ERROR', { message: 'The language model came to no end. Please ask in smaller steps.' }));
     consumePrompts(turn);
+    noteTaint(turn, messages);
     // Not as a message of its own at the end: some providers take a system message in first place only.
     const system = turn.toolsClosed ? new SystemMessage(`${textOf(turn.system)}\n${TOOLS_CLOSED}`) : turn.system;
     const message = await callModel({
@@ -192,11 +223,13 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       clock,
       chance,
       logger: turn.logger,
+      requireAuthority: () => requireAuthority(turn),
       onCall: (model) => turn.job.output.modelCalled(model),
     });
     turn.writer.endMessage();
     turn.messages = [...messages, message];
     await turn.consumed;
+    await turn.taintWritten;
     return message;
   }
 
@@ -210,18 +243,24 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
           tools: registry.tools,
           marks,
           knownCalls: callIdsOf(turn.messages),
+          authority: options.authority,
+          tainted: turn.taint.isOn,
+          audit: options.audit,
           clock,
           logger: turn.logger,
           signal: turn.stop.signal,
           sendFrame: (data) => {
             if (!turn.over) turn.job.output.toolCall(data);
           },
-          buildContext: (asked, tool, signal, isOver) =>
+          buildContext: (asked, tool, { signal, isOver, readsForeign }) =>
             buildRuntimeContext({
               run: turn.run,
               now: () => clock.now(),
               models,
-              matrix,
+              matrix: reportReads(matrix, readsForeign),
+              downstream: options.downstream,
+              actingGrants: () => options.authority.actingGrants(turn.run, clock.now()),
+              isTainted: () => turn.taint.isOn,
               config: options.pluginConfig ?? {},
               plugins: registry.names,
               logger: turn.logger,
@@ -268,6 +307,8 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     turn.modelCalls = turn.messages.filter(AIMessage.isInstance).length;
     turn.toolCalls = turn.messages.filter(ToolMessage.isInstance).length;
     turn.writer.repair(readAnswer(turn.messages));
+    // What the model was shown before it wished the calls that may still be open.
+    noteTaint(turn, turn.messages.slice(0, turn.messages.findLastIndex(AIMessage.isInstance) + 1));
     if (earlier?.isFinished === true) {
       consumePrompts(turn);
       await turn.consumed;
@@ -302,6 +343,8 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       } catch (error) {
         return readFailure(turn, error);
       } finally {
+        // Results that no model was shown any more are kept as well, and the next turn is shown them.
+        noteTaint(turn, turn.messages);
         turn.over = true;
         detach();
       }
@@ -310,6 +353,19 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     close: () => files.close(),
   };
 }
+
+/** What a handler reads from the room was written by whoever is in it: its result is as untrusted as a web page. */
+const reportReads = (matrix: MatrixAccess, report: () => void): MatrixAccess => ({
+  ...matrix,
+  roomState(room) {
+    report();
+    return matrix.roomState(room);
+  },
+  event(room, event) {
+    report();
+    return matrix.event(room, event);
+  },
+});
 
 /** A cancel stops everything now; a drain lets the step come to its end, for a while. */
 function followSignal(turn: Turn, { clock, graceMs }: { clock: Clock; graceMs: number }): () => void {

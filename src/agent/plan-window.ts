@@ -13,6 +13,8 @@ export interface WindowRules {
   readonly onlyDetailsOf: PrincipalId | null;
   /** In a group: how a speaker is named in front of what they said. Null in a direct room. */
   readonly nameOf: ((speaker: string) => string) | null;
+  /** Whether the entry taints the run that is shown it (src/agent/taint.ts). */
+  readonly isForeign: (entry: TranscriptEntry) => boolean;
 }
 
 /** @param entries the newest of the session, oldest first. */
@@ -21,11 +23,13 @@ export function planWindow(entries: readonly TranscriptEntry[], rules: WindowRul
   for (const entry of entries) if (entry.role === 'human' && entry.runId !== null) speakers.set(entry.runId, entry.speaker);
   const messages = entries.flatMap((entry): WindowMessage[] => {
     const { role, text, runId } = entry;
-    if (role === 'human') return [{ role, text: rules.nameOf === null ? text : `${rules.nameOf(entry.speaker)}: ${text}`, stored: null }];
+    const isForeign = rules.isForeign(entry);
+    if (role === 'human')
+      return [{ role, text: rules.nameOf === null ? text : `${rules.nameOf(entry.speaker)}: ${text}`, stored: null, isForeign }];
     const isOwn = rules.onlyDetailsOf === null || (runId !== null && speakers.get(runId) === rules.onlyDetailsOf);
     const stored = isOwn ? readStoredMessage(entry.message) : null;
-    if (role === 'tool') return stored?.kind === 'tool' ? [{ role, text, stored }] : [];
-    return [{ role, text, stored: stored?.kind === 'ai' ? stored : null }];
+    if (role === 'tool') return stored?.kind === 'tool' ? [{ role, text, stored, isForeign }] : [];
+    return [{ role, text, stored: stored?.kind === 'ai' ? stored : null, isForeign }];
   });
   return cutAtHuman(repairCalls(takeNewest(messages, rules.maxChars)));
 }
@@ -80,11 +84,13 @@ const OVERHEARD_TITLE = 'Said in the room before, not to you (for context only):
 export function planOverheard(entries: readonly TranscriptEntry[], nameOf: (speaker: string) => string): WindowMessage[] {
   const said = entries
     .filter(({ role, text }) => role === 'human' && hasText(text))
-    .map(({ speaker, text }): WindowMessage => ({ role: 'human', text: `${nameOf(speaker)}: ${indent(text)}`, stored: null }));
+    .map(
+      ({ speaker, text }): WindowMessage => ({ role: 'human', text: `${nameOf(speaker)}: ${indent(text)}`, stored: null, isForeign: true }),
+    );
   const newest = takeNewest(said, OVERHEARD_MAX_CHARS);
   return newest.length === 0
     ? []
-    : [{ role: 'human', text: [OVERHEARD_TITLE, ...newest.map(({ text }) => text)].join('\n'), stored: null }];
+    : [{ role: 'human', text: [OVERHEARD_TITLE, ...newest.map(({ text }) => text)].join('\n'), stored: null, isForeign: true }];
 }
 
 /** A line that begins like somebody's words is told from theirs by where it stands. */

@@ -5,7 +5,7 @@
  */
 import { ToolMessage } from '@langchain/core/messages';
 import type { z } from 'zod';
-import { ERRORS, OracleError } from '../errors.ts';
+import { OracleError, refusal } from '../errors.ts';
 import { canonicalJson, type JsonObject, sha256Base64Url } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -14,7 +14,12 @@ import type { FrameData, Run } from '../runs/run.ts';
 import type { ToolCallKey, ToolMarks } from '../runs/tool-marks.ts';
 import type { RuntimeContext } from '../runtime-context/runtime-context.ts';
 import type { Clock } from '../time.ts';
+import type { AuditEntry } from '../turn/audit.ts';
+import type { RunAuthority } from '../turn/run-authority.ts';
+import { covers } from '../ucan/downstream.ts';
+import { decideTool, isAudited } from './decide-tool.ts';
 import { BAD_ARGUMENTS } from './read-model-stream.ts';
+import { UNTRUSTED } from './taint.ts';
 
 export interface ToolCall {
   readonly id: string;
@@ -27,17 +32,29 @@ export interface ToolRunOptions {
   readonly marks: ToolMarks;
   /** Ids of all calls in the turn's messages: a mark without one of them was left by an attempt whose checkpoint is lost (G6). */
   readonly knownCalls: ReadonlySet<string>;
+  readonly authority: Pick<RunAuthority, 'judge' | 'actingGrants'>;
+  /** Whether the model that wishes this call was shown text of strangers. */
+  readonly tainted: boolean;
+  /** Resolves when it is on disk. */
+  readonly audit: (entry: AuditEntry) => Promise<void>;
   readonly clock: Clock;
   readonly logger: Logger;
   /** Cancels the run. */
   readonly signal: AbortSignal;
   readonly sendFrame: (data: FrameData['tool_call']) => void;
-  readonly buildContext: (call: ToolCall, tool: RegisteredTool, signal: AbortSignal, isOver: () => boolean) => RuntimeContext;
+  /** `readsForeign` hears that the handler was given text of strangers by the host: its result is then as untrusted as a web page. */
+  readonly buildContext: (
+    call: ToolCall,
+    tool: RegisteredTool,
+    more: { signal: AbortSignal; isOver: () => boolean; readsForeign: () => void },
+  ) => RuntimeContext;
 }
 
 interface ToolResult {
   readonly status: 'success' | 'error';
   readonly text: string;
+  /** The handler read text of strangers, although its tool does not say so. */
+  readonly foreign?: boolean;
 }
 const failed = (text: string): ToolResult => ({ status: 'error', text });
 
@@ -50,14 +67,21 @@ export async function runTool(call: ToolCall, options: ToolRunOptions): Promise<
     tool === undefined
       ? failed(`There is no tool named ${JSON.stringify(call.name.slice(0, 80))}.`)
       : await runKnownTool(call, tool, options);
-  return new ToolMessage({ tool_call_id: call.id, name: call.name, content: result.text, status: result.status });
+  const isForeign = tool?.definition.untrusted === true || result.foreign === true;
+  return new ToolMessage({
+    tool_call_id: call.id,
+    name: call.name,
+    content: result.text,
+    status: result.status,
+    ...(isForeign ? { artifact: UNTRUSTED } : {}),
+  });
 }
 
 async function runKnownTool(call: ToolCall, tool: RegisteredTool, options: ToolRunOptions): Promise<ToolResult> {
   const args = readToolArguments(tool.definition.schema, call.args);
   if (!args.ok) return failed(args.why);
-  const refused = decideAuthority(tool, options.run);
-  if (refused !== null) return failed(refused);
+  const refused = await authorise(tool, options);
+  if (refused !== null) return refused;
   options.signal.throwIfAborted();
   const key: ToolCallKey = { runId: options.run.id, toolCallId: call.id, tool: call.name, argsHash: hashArguments(call.args) };
   const isWrite = tool.definition.effect === 'write';
@@ -80,11 +104,44 @@ async function runKnownTool(call: ToolCall, tool: RegisteredTool, options: ToolR
   return result;
 }
 
-/** Why this run may not call the tool, as a sentence for the model; null when it may. */
-export function decideAuthority(tool: Pick<RegisteredTool, 'definition'>, run: Pick<Run, 'tier' | 'direct'>): string | null {
-  if (tool.definition.reach !== 'external') return null;
-  if (run.tier === 'signed' && run.direct) return null;
-  return `${ERRORS.TIER_TOO_LOW.message} Tell the user so; it was not done.`;
+/**
+ * Null when this run may call the tool now; else what the model is told. What was decided is in the audit log before anything happens (G8).
+ * @throws OracleError when the run has lost its authority: it ends.
+ */
+async function authorise({ definition }: RegisteredTool, options: ToolRunOptions): Promise<ToolResult | null> {
+  const { run, authority, tainted, clock } = options;
+  const { capability, name } = definition;
+  const at = clock.now();
+  const asked = capability === undefined ? undefined : { can: capability.action, with: capability.resource };
+  const grant =
+    asked === undefined
+      ? undefined
+      : authority.actingGrants(run, at).find(({ capabilities }) => capabilities.some((granted) => covers(granted, asked)));
+  const decision = decideTool({
+    tool: definition,
+    tier: run.tier,
+    tainted,
+    holdsCapability: grant !== undefined,
+    authority: authority.judge(run, at),
+  });
+  if (isAudited(definition, decision)) {
+    await options.audit({
+      at,
+      event_id: run.prompts[0]?.id ?? null,
+      run_id: run.id,
+      token_id: grant?.tokenId ?? null,
+      principal_id: run.principalId,
+      matrix_user_id: run.matrixUserId,
+      tier: run.tier,
+      capability: capability?.action ?? `tool/${name}`,
+      resource: capability?.resource ?? run.roomId,
+      decision: decision.kind === 'run' ? 'allowed' : 'refused',
+      code: decision.kind === 'run' ? null : decision.code,
+      tainted: tainted ? 1 : 0,
+    });
+  }
+  if (decision.kind === 'stop') throw new OracleError(refusal(decision.code));
+  return decision.kind === 'refuse' ? failed(decision.text) : null;
 }
 
 export function readToolArguments(
@@ -127,9 +184,16 @@ async function callHandler(
   const { signal, clock, logger } = options;
   signal.throwIfAborted();
   let over = false;
+  let foreign = false;
   const own = new AbortController();
   const both = AbortSignal.any([signal, own.signal]);
-  const context = options.buildContext(call, tool, both, () => over);
+  const context = options.buildContext(call, tool, {
+    signal: both,
+    isOver: () => over,
+    readsForeign: () => {
+      foreign = true;
+    },
+  });
   const work = (async (): Promise<ToolResult> => {
     let result: ToolResult;
     try {
@@ -140,8 +204,9 @@ async function callHandler(
       result = failed(cut(`The tool failed: ${readToolError(error)}`, MAX_ERROR_CHARS));
       logger.warn({ tool: call.name, plugin: tool.plugin, reason: error instanceof Error ? error.name : 'thrown value' }, 'a tool failed');
     }
-    await options.finish(result);
-    return result;
+    const told = foreign ? { ...result, foreign } : result;
+    await options.finish(told);
+    return told;
   })();
   const stop = Promise.withResolvers<ToolResult>();
   const onAbort = (): void => stop.reject(signal.reason);
@@ -175,8 +240,12 @@ const cut = (text: string, maxChars: number): string =>
   text.length <= maxChars ? text : `${text.slice(0, maxChars - 40).toWellFormed()}… [cut; ${text.length} characters]`;
 
 function readStoredResult(stored: string): ToolResult {
-  const value = JSON.parse(stored) as { status?: unknown; text?: unknown };
-  return { status: value.status === 'error' ? 'error' : 'success', text: typeof value.text === 'string' ? value.text : '' };
+  const value = JSON.parse(stored) as { status?: unknown; text?: unknown; foreign?: unknown };
+  const result: ToolResult = {
+    status: value.status === 'error' ? 'error' : 'success',
+    text: typeof value.text === 'string' ? value.text : '',
+  };
+  return value.foreign === true ? { ...result, foreign: true } : result;
 }
 
 const SECRET_NAME = /token|secret|passw|authori[sz]ation|api[-_]?key|mnemonic|private|credential/iu;

@@ -57,9 +57,11 @@ export interface WindowMessage {
   readonly role: 'human' | 'ai' | 'tool';
   readonly text: string;
   readonly stored: StoredMessage | null;
+  /** The run that is shown it is tainted by it. */
+  readonly isForeign: boolean;
 }
 
-export function buildMessage({ role, text, stored }: WindowMessage): BaseMessage {
+export function buildMessage({ role, text, stored }: Omit<WindowMessage, 'isForeign'>): BaseMessage {
   if (role === 'human') return new HumanMessage(text);
   if (stored?.kind === 'tool')
     return new ToolMessage({ content: text, tool_call_id: stored.callId, name: stored.name, status: stored.status });

@@ -8,6 +8,7 @@ import type { Logger } from '../observe/logger.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import { StorageError, type Store } from '../store/store.ts';
 import type { Clock } from '../time.ts';
+import type { RunAuthority } from '../turn/run-authority.ts';
 import { createFrameLog, type FrameLog, type FrameReader, LostLease } from './frames.ts';
 import type { Runs } from './ledger.ts';
 import type { Projection, RunView } from './projection.ts';
@@ -23,6 +24,7 @@ export interface ExecuteOptions {
   readonly logger: Logger;
   readonly projections: readonly Projection[];
   readonly runner: Runner;
+  readonly authority: Pick<RunAuthority, 'judgeStart'>;
   readonly observe: (event: RunObservation) => void;
 }
 export type RunObservation =
@@ -51,6 +53,7 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
   const views = projections.map((projection) => projection.open(run, earlier));
   let failure: unknown = null;
   let firstText = false;
+  let tainted = run.tainted;
   /** The runner has given its outcome: what a straggling tool still says would be numbered beside the last frames. */
   let over = false;
   function giveBack(error: unknown): void {
@@ -92,6 +95,14 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
           if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
           runs.consumePrompts(tx, run.id, clock.now());
         }),
+      tainted: async () => {
+        if (tainted) return;
+        tainted = true;
+        await store.write((tx) => {
+          if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
+          runs.taint(tx, run);
+        });
+      },
       modelCalled: () => options.observe({ kind: 'model_called', sinceCreatedMs: clock.now() - run.createdAt }),
     },
   };
@@ -136,6 +147,7 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
           { kind: 'end', data: { status, ...optional('usage', outcome.usage), ...optional('model', outcome.model) } },
         ]);
         publish = finished.publish;
+        if (tainted) runs.taint(tx, run);
         for (const message of outcome.messages) {
           options.transcript.append(tx, {
             roomId: run.roomId,
@@ -144,6 +156,8 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
             eventId: null,
             speaker: 'oracle',
             at,
+            tier: run.tier,
+            tainted,
             ...message,
           });
         }
@@ -260,6 +274,8 @@ export async function endWithoutExecution(run: Run, error: Refusal, options: Exe
             text: folded.text,
             message: null,
             at,
+            tier: run.tier,
+            tainted: run.tainted,
           });
         }
         options.runs.end(tx, run, { status, error, usage: null, model: null }, at);

@@ -3,13 +3,14 @@
  * a write of a run that lost its fence changes nothing and ends that execution (G18).
  * Cost per turn: one insert and two updates.
  */
-import { type Insertable, sql as raw, type Selectable, type SqlBool } from 'kysely';
+import { type ExpressionBuilder, type Insertable, sql as raw, type Selectable, type SqlBool } from 'kysely';
+import { z } from 'zod';
 import type { Refusal } from '../errors.ts';
-import type { EventId, OwnerId, RoomId, RunId, SessionId } from '../ids.ts';
+import { type EventId, type OwnerId, parseDid, type RoomId, type RunId, type SessionId } from '../ids.ts';
 import { prepare } from '../store/prepared.ts';
-import type { PendingInputsTable, RunsTable } from '../store/schema.ts';
+import type { PendingInputsTable, RunsTable, Schema } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
-import type { Principal } from '../turn/principal.ts';
+import { NO_GRANTS, type Principal, type RestsOn } from '../turn/principal.ts';
 import { type Run, type RunStatus, type TurnHints, turnHints, type Usage } from './run.ts';
 
 export interface NewRun {
@@ -47,7 +48,10 @@ export interface Runs {
     prompt: { runId: RunId; sessionId: SessionId; promptId: string; principal: Principal; text: string },
     now: number,
   ): void;
-  /** A run of this session that has not started, of the same principal and tier: a further message is answered with it. */
+  /**
+   * A run of this session that has not started and rests on the very same authority (principal, account, tier, grants): a further message is
+   * answered with it.
+   */
   waitingFor(tx: Tx, session: SessionId, principal: Principal, hints: TurnHints): RunId | undefined;
   read(tx: Tx, id: RunId): Run | undefined;
   /** Id of the newest run of all. */
@@ -58,6 +62,10 @@ export interface Runs {
   holds(tx: Tx, run: Run): boolean;
   extendLease(tx: Tx, run: Run, until: number): void;
   consumePrompts(tx: Tx, id: RunId, now: number): void;
+  /** For good: nothing takes a taint away. */
+  taint(tx: Tx, run: Run): void;
+  /** Runs that are being executed, by what they rest on: few, whatever the history (G16). */
+  running(): Run[];
   /** @returns false when it had ended already (G10). */
   end(tx: Tx, run: Run, ending: Ending, now: number): boolean;
   /** Gives a started run back, for the next start or after an outage of the disk; the attempt does not count. Once per attempt. */
@@ -109,7 +117,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           client: run.client,
           request_id: run.requestId,
           parent: null,
-          grants: null,
+          grants: writeGrants(run.principal.grants),
           hints: JSON.stringify({ v: 1, ...run.hints }),
           direct: run.direct ? 1 : 0,
           status: 'queued',
@@ -150,6 +158,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           .where('matrix_user_id', '=', principal.matrixUserId)
           .where('tier', '=', principal.tier)
           .where('hints', '=', JSON.stringify({ v: 1, ...hints }))
+          .where((eb) => isExactly(eb, writeGrants(principal.grants)))
           // Only the last in line: joining an earlier run would overtake what another principal said in between (G3).
           .where(
             'run_id',
@@ -193,6 +202,13 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
     consumePrompts(tx, id, now) {
       tx.run(sql.updateTable('pending_inputs').set({ consumed_at: now }).where('run_id', '=', id).where('consumed_at', 'is', null));
     },
+    taint(tx, run) {
+      tx.run(sql.updateTable('runs').set({ tainted: 1 }).where('run_id', '=', run.id));
+    },
+    running: () =>
+      store.read
+        .all(sql.selectFrom('runs as r').selectAll().where(isUnfinished('r')).where('r.status', '=', 'running'))
+        .map((row) => toRun(row, [])),
     end: (tx, run, { status, error, usage, model }, now) =>
       tx.run(
         sql
@@ -298,6 +314,35 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
   return runs;
 }
 
+/** As JSON of one spelling: two runs of equal authority have equal text. */
+function writeGrants({ path, until }: RestsOn): string | null {
+  if (path.length === 0) return null;
+  const refs = path.map(({ tokenId, cid, issuer, audience, expiresAt }) => ({ tokenId, cid, issuer, audience, expiresAt }));
+  return JSON.stringify({ v: 1, path: refs, until });
+}
+const isExactly = (eb: ExpressionBuilder<Schema, 'runs'>, grants: string | null) =>
+  grants === null ? eb('grants', 'is', null) : eb('grants', '=', grants);
+
+/** Authority that cannot be read has ended: a damaged row stops its run, and no other. */
+const UNREADABLE: RestsOn = { path: [], until: 0 };
+function readGrants(text: string | null): RestsOn {
+  if (text === null) return NO_GRANTS;
+  const parsed = grantsColumn.safeParse(readJson(text));
+  return parsed.success ? { path: parsed.data.path as unknown as RestsOn['path'], until: parsed.data.until } : UNREADABLE;
+}
+const grantsColumn = z.object({
+  v: z.literal(1),
+  path: z.array(z.object({ tokenId: z.string(), cid: z.string(), issuer: z.string(), audience: z.string(), expiresAt: z.number() })).min(1),
+  until: z.number(),
+});
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
 function toRun(row: Selectable<RunsTable>, prompts: Run['prompts']): Run {
   return {
     id: row.run_id,
@@ -306,8 +351,11 @@ function toRun(row: Selectable<RunsTable>, prompts: Run['prompts']): Run {
     threadRoot: row.thread_root,
     owner: row.owner,
     principalId: row.principal_id,
+    did: readDid(row.principal_id),
     matrixUserId: row.matrix_user_id,
     tier: row.tier,
+    grants: readGrants(row.grants),
+    tainted: row.tainted === 1,
     client: row.client,
     requestId: row.request_id,
     hints: turnHints.parse(JSON.parse(row.hints)),
@@ -320,4 +368,9 @@ function toRun(row: Selectable<RunsTable>, prompts: Run['prompts']): Run {
     fence: row.fence,
     prompts,
   };
+}
+
+function readDid(principal: string): Run['did'] {
+  const did = parseDid(principal);
+  return did.ok ? did.value : null;
 }

@@ -3,8 +3,8 @@
  * records are projections of frames (DESIGN §1), so this file is the vocabulary that all of them share.
  */
 import { z } from 'zod';
-import type { EventId, OwnerId, PrincipalId, RoomId, RunId, SessionId, UserId } from '../ids.ts';
-import type { Tier } from '../turn/principal.ts';
+import type { Did, EventId, OwnerId, PrincipalId, RoomId, RunId, SessionId, UserId } from '../ids.ts';
+import type { RestsOn, Tier } from '../turn/principal.ts';
 
 export type RunStatus = 'queued' | 'running' | 'waiting' | 'completed' | 'failed' | 'cancelled' | 'interrupted' | 'expired';
 export const TERMINAL: ReadonlySet<RunStatus> = new Set(['completed', 'failed', 'cancelled', 'interrupted', 'expired']);
@@ -112,8 +112,14 @@ export interface Run {
   readonly threadRoot: EventId | null;
   readonly owner: OwnerId;
   readonly principalId: PrincipalId;
+  /** Null for users who sign nothing. */
+  readonly did: Did | null;
   readonly matrixUserId: UserId;
   readonly tier: Tier;
+  /** What it rests on; judged again before each call of a model or a tool (G8). */
+  readonly grants: RestsOn;
+  /** Its model's input held text that its principal did not write, in this attempt or an earlier one. */
+  readonly tainted: boolean;
   readonly client: 'portal' | 'matrix' | 'slack';
   readonly requestId: string;
   readonly hints: TurnHints;

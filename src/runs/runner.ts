@@ -22,6 +22,11 @@ export interface RunOutput {
   toolCall(data: FrameData['tool_call']): void;
   /** The model's input holding the prompts is on disk: marks them consumed. Called once per attempt. */
   promptsConsumed(): Promise<void>;
+  /**
+   * The model's input holds text that the principal did not write: what the run says from here on carries that on. Written before any later
+   * frame, so that no crash leaves text without it.
+   */
+  tainted(): Promise<void>;
   /** The first byte for the model has been asked for; metrics only. */
   modelCalled(model: string): void;
 }

@@ -3,7 +3,7 @@
  * (G3). What a dead process left is taken up here as well: a running row that nobody in this process executes is resumed, or ended
  * visibly when its attempts or its time are over (G5).
  */
-import { OracleError, refusal } from '../errors.ts';
+import { OracleError, type Refusal, refusal } from '../errors.ts';
 import type { RunId, SessionId } from '../ids.ts';
 import type { Logger } from '../observe/logger.ts';
 import { StorageError, type Store } from '../store/store.ts';
@@ -36,8 +36,8 @@ export interface Scheduler {
   /** A run may be startable: after `open`, and once the agent is loaded. */
   wake(): void;
   active(): number;
-  /** Stops the run that executes in this session; its text so far stays with a marker (G9). False when none does. */
-  cancel(session: SessionId, only?: RunId): boolean;
+  /** Stops the run that executes in this session; its text so far stays with a marker (G9). False when none does. `why`: RUN_CANCELLED unless given. */
+  cancel(session: SessionId, only?: RunId, why?: Refusal): boolean;
   /** Stops starting runs, asks the running ones to reach a checkpoint, and waits up to `timeoutMs`. */
   stop(timeoutMs: number): Promise<void>;
 }
@@ -87,12 +87,14 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       const run = await store.write((tx) => runs.start(tx, next.id, { now, leaseUntil: now + LEASE_MS, deadlineAt: now + runDeadlineMs }));
       if (run === undefined) return;
       if (plan.kind === 'end') return await endWithoutExecution(run, refusal(plan.because), execute);
+      const ended = execute.authority.judgeStart(run, now);
+      if (ended !== null) return await endWithoutExecution(run, refusal(ended), execute);
       // Taken back while nobody executed it: there is nothing left to answer.
       if (run.prompts.every(({ text }) => text === '')) return await endWithoutExecution(run, refusal('RUN_CANCELLED'), execute);
       if ((await execution(run, cancelled, execute)) === 'ended' || stopped) return;
       // Not at a stop, where it gave itself back: the disk failed it.
       await giveBack(run);
-      if (cancelled.aborted && !stopped) await endWithoutExecution(run, refusal('RUN_CANCELLED'), execute);
+      if (cancelled.aborted && !stopped) await endWithoutExecution(run, readReason(cancelled), execute);
     } catch (error) {
       if (error instanceof StorageError) return await pause();
       // A bug: without the pause a run that always throws here would spin. Its attempts are counted, so it ends.
@@ -145,10 +147,10 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   return {
     wake,
     active: () => executing.size,
-    cancel(session, only) {
+    cancel(session, only, why = refusal('RUN_CANCELLED')) {
       const execution = executing.get(session);
       if (execution === undefined || (only !== undefined && execution.run !== only)) return false;
-      execution.stop.abort(new OracleError(refusal('RUN_CANCELLED')));
+      execution.stop.abort(new OracleError(why));
       return true;
     },
     async stop(timeoutMs) {
@@ -166,3 +168,5 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     },
   };
 }
+
+const readReason = ({ reason }: AbortSignal): Refusal => (reason instanceof OracleError ? reason.refusal : refusal('RUN_CANCELLED'));

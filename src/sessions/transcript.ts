@@ -8,6 +8,7 @@ import type { RoomId, RunId, SessionId } from '../ids.ts';
 import { prepare } from '../store/prepared.ts';
 import type { TranscriptTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
+import type { Tier } from '../turn/principal.ts';
 
 export interface TranscriptEntry {
   readonly id: number;
@@ -20,8 +21,15 @@ export interface TranscriptEntry {
   /** Stored LangChain message (tool calls, results) or null when the text says it all. */
   readonly message: unknown;
   readonly at: number;
+  /** Under which it was said or answered; null for what was only overheard. */
+  readonly tier: Tier | null;
+  /** Said by a tainted run: whoever reads it is tainted as well. */
+  readonly tainted: boolean;
 }
-export interface NewTranscriptEntry extends Omit<TranscriptEntry, 'id'> {
+export interface NewTranscriptEntry extends Omit<TranscriptEntry, 'id' | 'tier' | 'tainted'> {
+  /** Absent for what was only overheard. */
+  readonly tier?: Tier;
+  readonly tainted?: boolean;
   readonly roomId: RoomId;
   /** Null: said in a group outside any session. */
   readonly sessionId: SessionId | null;
@@ -39,7 +47,7 @@ export interface Transcript {
 
 export function createTranscript({ store }: { store: Store }): Transcript {
   const { sql } = store;
-  const columns = ['id', 'run_id', 'event_id', 'role', 'speaker', 'text', 'message', 'at'] as const;
+  const columns = ['id', 'run_id', 'event_id', 'role', 'speaker', 'text', 'message', 'at', 'tier', 'tainted'] as const;
   type Row = {
     id: number;
     run_id: RunId | null;
@@ -49,6 +57,8 @@ export function createTranscript({ store }: { store: Store }): Transcript {
     text: string;
     message: string | null;
     at: number;
+    tier: Tier | null;
+    tainted: number;
   };
   const readRow = (row: Row): TranscriptEntry => ({
     id: row.id,
@@ -59,6 +69,8 @@ export function createTranscript({ store }: { store: Store }): Transcript {
     text: row.text,
     message: row.message === null ? null : JSON.parse(row.message),
     at: row.at,
+    tier: row.tier,
+    tainted: row.tainted === 1,
   });
   const newestOf = (session: SessionId, limit: number) =>
     sql
@@ -83,6 +95,8 @@ export function createTranscript({ store }: { store: Store }): Transcript {
           message: entry.message === null ? null : JSON.stringify(entry.message),
           attachments: null,
           at: entry.at,
+          tier: entry.tier ?? null,
+          tainted: entry.tainted === true ? 1 : 0,
         }),
       );
     },

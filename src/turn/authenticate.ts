@@ -1,22 +1,28 @@
 /**
- * Who speaks, proven (DESIGN §5). The event's UCAN is gated before any decoder sees it, verified, and bound to this very event; a token
- * that is present and fails is refused with its code, never treated as absent. Without a token only listed accounts of trusted servers
- * pass, at the lower tier. Reads only: the token is spent in `open` (G8, G14).
+ * Who speaks, proven (DESIGN §5). The event's UCAN is gated before any decoder sees it, its chain verified, and it is bound to this very event; a
+ * token that is present and fails is refused with its code, never treated as absent. Without one the homeserver's word has to do, which
+ * only counts from servers that we trust: for accounts with an active grant, and for listed ones. Reads only: the token is spent, and grants that
+ * came with it are stored, in `open` (G8, G14).
  */
-import { type AccessRules, isListed } from '../admission/access.ts';
+import { type AccessRules, decideAccess, isListed, isTrustedServer } from '../admission/access.ts';
 import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
-import { type Did, unsignedPrincipalId } from '../ids.ts';
+import { type Did, type UserId, unsignedPrincipalId } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { Store } from '../store/store.ts';
 import { bindToEvent } from '../ucan/bind-event.ts';
 import { bindToRequest, checkLink } from '../ucan/bind-request.ts';
-import { gateInvocation } from '../ucan/gate.ts';
-import { readUcanContent } from '../ucan/read-ucan-content.ts';
+import type { VerifiedGrant, VerifiedInvocation, VerifyInvocation } from '../ucan/chain.ts';
+import type { ResolveKeys } from '../ucan/did/resolve-keys.ts';
+import { type GatedToken, gateDelegation, gateInvocation } from '../ucan/gate.ts';
+import type { Grants } from '../ucan/grants.ts';
+import { checkIxoAccount } from '../ucan/ixo-account.ts';
+import { readUcanContent, type UcanContent } from '../ucan/read-ucan-content.ts';
+import type { PlannedGrant, RegisterGrant } from '../ucan/register-grant.ts';
 import { isSpentOnAnother } from '../ucan/replay.ts';
-import type { VerifyInvocation } from '../ucan/verify-invocation.ts';
+import type { UseGrants } from '../ucan/use-grants.ts';
 import type { Links } from './links.ts';
-import type { Principal, SpentToken } from './principal.ts';
+import { NO_GRANTS, type Principal, type SpentToken } from './principal.ts';
 import type { HttpIncoming, Incoming, MatrixIncoming } from './prompt.ts';
 
 export interface Authenticated {
@@ -25,6 +31,10 @@ export interface Authenticated {
   readonly token: SpentToken | null;
   /** Event id, or `http:<token id>`: what the prompt is called from here on, and what the token is spent on. */
   readonly promptId: string;
+  /** What came in `dlg`, to be written when the turn opens. */
+  readonly grants: readonly PlannedGrant[];
+  /** Proofs that came inside the token, likewise. */
+  readonly carried: readonly VerifiedGrant[];
 }
 export type Authenticate = (incoming: Incoming) => Promise<Result<Authenticated, Refusal>>;
 
@@ -32,27 +42,31 @@ export interface AuthenticateOptions {
   readonly oracleDid: Did;
   readonly rules: AccessRules;
   readonly maxLatenessMs: number;
+  /** A run may last so long, and what it rests on must last as long. */
+  readonly runDeadlineMs: number;
   readonly verify: VerifyInvocation;
+  readonly keysOf: ResolveKeys;
+  readonly grants: Pick<Grants, 'boundTo'>;
+  readonly registerGrant: Pick<RegisterGrant, 'fromMessage'>;
+  readonly useGrants: UseGrants;
   readonly links: Links;
   readonly store: Store;
   readonly now: () => number;
 }
 
 export function createAuthenticate(options: AuthenticateOptions): Authenticate {
-  const { oracleDid, rules, maxLatenessMs, verify, links, store, now } = options;
+  const { oracleDid, rules, maxLatenessMs, runDeadlineMs, verify, keysOf, grants, registerGrant, useGrants, links, store, now } = options;
+  const isTrusted = (user: UserId): boolean => isTrustedServer(user, rules);
 
   async function authenticateEvent(incoming: MatrixIncoming): Promise<Result<Authenticated, ErrorCode>> {
     const ucan = readUcanContent(incoming.content);
     if (!ucan.ok) return ucan;
-    if (ucan.value?.inv === undefined) {
-      // `dlg` alone authenticates nothing, and is a token all the same: no downgrade.
-      if (ucan.value !== undefined || !isListed(incoming.sender, rules)) return err('NO_AUTHORITY');
-      const principal: Principal = { id: unsignedPrincipalId(incoming.sender), did: null, matrixUserId: incoming.sender, tier: 'listed' };
-      return ok({ incoming, principal, token: null, promptId: incoming.eventId });
-    }
+    if (ucan.value?.inv === undefined) return authenticateAccount(incoming, ucan.value);
     const gated = gateInvocation(ucan.value.inv);
     if (!gated.ok) return gated;
-    const verified = await verify(gated.value);
+    const beside = gateBeside(ucan.value.dlg ?? []);
+    if (!beside.ok) return beside;
+    const verified = await verify(gated.value, beside.value);
     if (!verified.ok) return verified;
     const bound = bindToEvent(
       verified.value,
@@ -69,16 +83,44 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
     );
     if (!bound.ok) return bound;
     const { principal: did, tokenId, expiresAt } = bound.value;
+    const account = await checkIxoAccount(did, incoming.sender, { isTrusted, keysOf });
+    if (!account.ok) return account;
     if (isSpentOnAnother(store, store.read, tokenId, incoming.eventId)) return err('REPLAY');
-    return ok({
-      incoming,
-      principal: { id: did, did, matrixUserId: incoming.sender, tier: 'signed' },
-      token: { tokenId, keepUntil: keepUntil(expiresAt), bodyHash: null },
-      promptId: incoming.eventId,
-    });
+    const principal = signedPrincipal(verified.value, incoming.sender);
+    const refused = judge(principal);
+    if (refused !== null) return err(refused);
+    const planned = beside.value.length === 0 ? ok([]) : await registerGrant.fromMessage({ dlg: beside.value, principal: did });
+    if (!planned.ok) return planned;
+    const token = { tokenId, keepUntil: keepUntil(expiresAt), bodyHash: null };
+    return ok({ incoming, principal, token, promptId: incoming.eventId, grants: planned.value, carried: verified.value.carried });
   }
 
-  function authenticateRequest(incoming: HttpIncoming): Result<Authenticated, ErrorCode> {
+  /** Nothing is signed: the homeserver says who sent this. */
+  async function authenticateAccount(incoming: MatrixIncoming, ucan: UcanContent | undefined): Promise<Result<Authenticated, ErrorCode>> {
+    const { sender } = incoming;
+    if (!isTrusted(sender)) return err('UNTRUSTED_SERVER');
+    // `dlg` alone authenticates nothing, and is a token all the same: no downgrade.
+    if (ucan !== undefined) return err('NO_AUTHORITY');
+    const principal = await accountPrincipal(sender);
+    if (!principal.ok) return principal;
+    const refused = judge(principal.value);
+    if (refused !== null) return err(refused);
+    return ok({ incoming, principal: principal.value, token: null, promptId: incoming.eventId, grants: [], carried: [] });
+  }
+
+  async function accountPrincipal(sender: UserId): Promise<Result<Principal, ErrorCode>> {
+    const grant = grants.boundTo(sender, now());
+    if (grant !== undefined) {
+      const { did, path, expiresAt } = grant;
+      const account = await checkIxoAccount(did, sender, { isTrusted, keysOf });
+      if (!account.ok) return account;
+      return ok({ id: did, did, matrixUserId: sender, tier: 'sender-bound', grants: { path, until: expiresAt } });
+    }
+    if (!isListed(sender, rules)) return err('NO_AUTHORITY');
+    return ok({ id: unsignedPrincipalId(sender), did: null, matrixUserId: sender, tier: 'listed', grants: NO_GRANTS });
+  }
+
+  async function authenticateRequest(incoming: HttpIncoming): Promise<Result<Authenticated, ErrorCode>> {
     const { method, path, bodyHash, sessionId, invocation } = incoming;
     const bound = bindToRequest(invocation, { method, path, bodySha256: bodyHash, sessionId }, { oracleDid, now: now() });
     if (!bound.ok) return bound;
@@ -87,19 +129,57 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
     const link = checkLink(bound.value, links.of(did, claims.sender));
     if (!link.ok) return link;
     if (link.value.userId !== incoming.sender || link.value.directRoom !== incoming.roomId) return err('NOT_LINKED');
-    return ok({
-      incoming,
-      principal: { id: did, did, matrixUserId: incoming.sender, tier: 'signed' },
-      token: { tokenId, keepUntil: keepUntil(expiresAt), bodyHash },
-      promptId: `http:${tokenId}`,
-    });
+    const account = await checkIxoAccount(did, incoming.sender, { isTrusted, keysOf });
+    if (!account.ok) return account;
+    const principal = signedPrincipal(invocation, incoming.sender);
+    const refused = judge(principal);
+    if (refused !== null) return err(refused);
+    const token = { tokenId, keepUntil: keepUntil(expiresAt), bodyHash };
+    return ok({ incoming, principal, token, promptId: `http:${tokenId}`, grants: [], carried: invocation.carried });
+  }
+
+  const signedPrincipal = ({ principal, grants: path, grantsUntil }: VerifiedInvocation, sender: UserId): Principal => ({
+    id: principal,
+    did: principal,
+    matrixUserId: sender,
+    tier: 'signed',
+    grants: { path, until: grantsUntil },
+  });
+
+  /** Whether this principal may begin a turn now. */
+  function judge(principal: Principal): ErrorCode | null {
+    const { until } = principal.grants;
+    if (until !== null && until < now() + runDeadlineMs) return 'EXPIRES_TOO_SOON';
+    return decideAccess({ user: principal.matrixUserId, tier: principal.tier, isGranted: () => isGranted(principal) }, rules);
+  }
+
+  /** Another server could say of any of its accounts that it wrote this, so there only the DID itself counts. */
+  function isGranted({ did, matrixUserId }: Principal): boolean {
+    if (did !== null && useGrants.has(did)) return true;
+    return isTrusted(matrixUserId) && links.didsOf(matrixUserId).some((linked) => useGrants.has(linked));
   }
 
   /** A mark must outlive every moment at which the token could still be judged valid (DESIGN §5 "Single use"). */
   const keepUntil = (expiresAt: number): number => expiresAt + LIMITS.clockSkewS * 1_000 + maxLatenessMs;
 
   return async (incoming) => {
-    const result = incoming.via === 'matrix' ? await authenticateEvent(incoming) : authenticateRequest(incoming);
+    const result = incoming.via === 'matrix' ? await authenticateEvent(incoming) : await authenticateRequest(incoming);
     return result.ok ? result : err(refusal(result.error));
   };
+}
+
+/** Of all of them; each may end in an incomplete group of its own. */
+const maxCharsOf = (count: number): number => (Math.ceil(LIMITS.delegationBytes / 3) + count) * 4;
+
+/** Grants beside an invocation, which are as large as one altogether (G14). */
+function gateBeside(encoded: readonly string[]): Result<readonly GatedToken[], ErrorCode> {
+  if (encoded.reduce((sum, one) => sum + one.length, 0) > maxCharsOf(encoded.length)) return err('UCAN_TOO_LARGE');
+  const tokens: GatedToken[] = [];
+  for (const one of encoded) {
+    const gated = gateDelegation(one);
+    if (!gated.ok) return gated;
+    tokens.push(gated.value);
+  }
+  const bytes = tokens.reduce((sum, { car }) => sum + Buffer.byteLength(car, 'base64url'), 0);
+  return bytes > LIMITS.delegationBytes ? err('UCAN_TOO_LARGE') : ok(tokens);
 }

@@ -1,15 +1,16 @@
 /**
- * The one transaction that turns a checked message into work (DESIGN §2): session, run or place in a waiting run, spent token, rate count,
- * pending input, transcript row, audit row, and the end of the inbox row. Whatever dies before its commit never happened, and the message
+ * The one transaction that turns a checked message into work (DESIGN §2): session, run or place in a waiting run, spent token, grants that came
+ * with it, rate count, pending input, transcript row, audit row, and the end of the inbox row. Whatever dies before its commit never happened, and the message
  * is still in the inbox; whatever dies after it finds the run (G1, G2, G5).
  */
-import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
+import { type ErrorCode, OracleError, type Refusal, refusal } from '../errors.ts';
 import { type EventId, type RunId, sessionIdOf } from '../ids.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { Runs } from '../runs/ledger.ts';
 import { ownerOf, type Session, type Sessions } from '../sessions/sessions.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Store, Tx } from '../store/store.ts';
+import type { Grants } from '../ucan/grants.ts';
 import { isSpentOnAnother, spend } from '../ucan/replay.ts';
 import { writeAudit } from './audit.ts';
 import type { Links } from './links.ts';
@@ -29,13 +30,14 @@ export interface OpenOptions {
   readonly runs: Runs;
   readonly transcript: Transcript;
   readonly links: Links;
+  readonly grants: Pick<Grants, 'store'>;
   readonly rule: RateRule;
   readonly now: () => number;
   readonly newRunId: (now: number) => RunId;
 }
 
 export function createOpen(options: OpenOptions): Open {
-  const { store, sessions, runs, transcript, links, rule, now, newRunId } = options;
+  const { store, sessions, runs, transcript, links, grants, rule, now, newRunId } = options;
 
   /** Two messages may have passed the checks side by side; the transaction decides who was first. */
   function recheck(tx: Tx, turn: Paced, at: number): ErrorCode | null {
@@ -57,16 +59,33 @@ export function createOpen(options: OpenOptions): Open {
   }
 
   return async (turn) => {
-    const opened = await store.write((tx): Result<Opened, ErrorCode> => {
-      const at = now();
-      const refused = recheck(tx, turn, at);
-      if (refused !== null) return err(refused);
-      const session = sessionFor(tx, turn, at);
-      if (!session.ok) return session;
-      return ok(write(tx, turn, session.value, at));
-    });
-    return opened.ok ? opened : err(refusal(opened.error));
+    try {
+      const opened = await store.write((tx): Result<Opened, ErrorCode> => {
+        const at = now();
+        const refused = recheck(tx, turn, at);
+        if (refused !== null) return err(refused);
+        const session = sessionFor(tx, turn, at);
+        if (!session.ok) return session;
+        keepGrants(tx, turn, at);
+        return ok(write(tx, turn, session.value, at));
+      });
+      return opened.ok ? opened : err(refusal(opened.error));
+    } catch (error) {
+      if (error instanceof OracleError) return err(error.refusal);
+      throw error;
+    }
   };
+
+  /** Proofs inside the token are found again by their CID: the next messages of this client need not carry them. Throws what undoes it all. */
+  function keepGrants(tx: Tx, turn: Paced, at: number): void {
+    for (const verified of turn.carried) {
+      grants.store(tx, { verified, kind: 'session', car: verified.car, source: 'proof', matrixUserId: null }, at);
+    }
+    for (const planned of turn.grants) {
+      const written = planned.write(tx, at);
+      if (!written.ok) throw new OracleError(refusal(written.error));
+    }
+  }
 
   function write(tx: Tx, turn: Paced, session: Session, at: number): Opened {
     const { incoming, principal, token, promptId } = turn;
@@ -104,6 +123,7 @@ export function createOpen(options: OpenOptions): Open {
       text: incoming.text,
       message: null,
       at,
+      tier: principal.tier,
     });
     if (principal.did !== null && incoming.via === 'matrix') {
       links.prove(tx, { did: principal.did, userId: principal.matrixUserId, directRoom: incoming.direct ? incoming.roomId : null }, at);

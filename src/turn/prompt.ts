@@ -4,7 +4,7 @@ import type { EventId, RoomId, SessionId, UserId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
 import type { TurnHints } from '../runs/run.ts';
 import type { Tx } from '../store/store.ts';
-import type { VerifiedInvocation } from '../ucan/verify-invocation.ts';
+import type { VerifiedInvocation } from '../ucan/chain.ts';
 
 interface IncomingBase {
   readonly text: string;

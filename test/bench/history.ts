@@ -19,7 +19,7 @@ import { createSessions } from '../../src/sessions/sessions.ts';
 import { createTranscript } from '../../src/sessions/transcript.ts';
 import { openStore } from '../../src/store/store.ts';
 import { systemClock } from '../../src/system-clock.ts';
-import type { Principal } from '../../src/turn/principal.ts';
+import { NO_GRANTS, type Principal } from '../../src/turn/principal.ts';
 import { startModelServerProcess } from '../../synapse-dev/model/process.ts';
 import { median, round } from './measure.ts';
 
@@ -87,6 +87,14 @@ async function openThread(messages: number, modelUrl: string) {
       event: async () => ({}),
       mayUserSend: async () => false,
     },
+    authority: { judge: () => null, actingGrants: () => [] },
+    downstream: {
+      hasSigningKey: () => false,
+      resolveServiceDid: async () => null,
+      mint: () => Promise.reject(new Error('no tool mints here')),
+      fromDelegation: () => Promise.reject(new Error('no tool mints here')),
+    },
+    audit: async () => undefined,
     checkpointFolder: join(dir, 'checkpoints'),
     oracleName: 'Oracle',
     contextMessages: WINDOW,
@@ -96,6 +104,7 @@ async function openThread(messages: number, modelUrl: string) {
     did: null,
     matrixUserId: '@bench:oracle.local' as UserId,
     tier: 'listed',
+    grants: NO_GRANTS,
   };
   const roomId = '!bench' as RoomId;
   const sessionId = sessionIdOf('$session' as EventId);
@@ -168,6 +177,7 @@ async function openThread(messages: number, modelUrl: string) {
       logger,
       projections: [],
       runner,
+      authority: { judgeStart: () => null },
       observe: () => undefined,
     });
     if (ended !== 'ended') throw new Error(`the run ${ended}`);

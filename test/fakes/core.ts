@@ -4,14 +4,18 @@
  */
 import { createHash } from 'node:crypto';
 import { readInboxItem } from '../../appservice/read-inbox-item.ts';
-import type { AccessRules } from '../../src/admission/access.ts';
+import { type AccessRules, isTrustedServer } from '../../src/admission/access.ts';
 import { type AdmitOptions, createAdmit } from '../../src/admission/admit.ts';
 import { createFloodGuard } from '../../src/admission/flood.ts';
 import { createKnownRooms } from '../../src/admission/known-rooms.ts';
 import { createNotices } from '../../src/admission/notices.ts';
-import { createRunIds, type DeviceId, type RoomId } from '../../src/ids.ts';
+import { createAuthorisePage } from '../../src/commands/authorise-page.ts';
+import { createCommands } from '../../src/commands/commands.ts';
+import { createOwnGrants } from '../../src/commands/own-grants.ts';
+import { createRunIds, type DeviceId, type Did, type RoomId } from '../../src/ids.ts';
 import { createInbox, type InboxRow, type IncomingEvent } from '../../src/inbox/inbox.ts';
 import { createOutbox } from '../../src/outbox/outbox.ts';
+import { err, ok } from '../../src/result.ts';
 import type { ExecuteOptions, RunObservation } from '../../src/runs/execute-run.ts';
 import { createFrameReader } from '../../src/runs/frames.ts';
 import { createRuns } from '../../src/runs/ledger.ts';
@@ -23,10 +27,16 @@ import { createAuthenticate } from '../../src/turn/authenticate.ts';
 import { type CreditLedger, createCheckBalance } from '../../src/turn/check-balance.ts';
 import { createLinks } from '../../src/turn/links.ts';
 import { createOpen } from '../../src/turn/open.ts';
+import { createRunAuthority } from '../../src/turn/run-authority.ts';
 import { createThrottle } from '../../src/turn/throttle.ts';
 import type { TurnChecks } from '../../src/turn/turn.ts';
+import { createAuthoriseLinks } from '../../src/ucan/authorise-links.ts';
+import { createVerifier } from '../../src/ucan/chain.ts';
+import type { DidKeys, ResolveKeys } from '../../src/ucan/did/resolve-keys.ts';
+import { createGrants } from '../../src/ucan/grants.ts';
+import { createRegisterGrant } from '../../src/ucan/register-grant.ts';
 import { keyFromSeed } from '../../src/ucan/signing-key.ts';
-import { verifyInvocation } from '../../src/ucan/verify-invocation.ts';
+import { createUseGrants } from '../../src/ucan/use-grants.ts';
 import { ALICE, ORACLE, ROOM } from './events.ts';
 import { type FakeClock, fakeClock } from './fake-clock.ts';
 import { fakeLogger } from './fake-logger.ts';
@@ -40,6 +50,8 @@ export const ORACLE_KEY = keyOf('oracle');
 export const ALICE_KEY = keyOf('alice');
 export const MALLORY_KEY = keyOf('mallory');
 
+const RUN_DEADLINE_MS = 300_000;
+
 export interface CoreOptions {
   readonly store?: Store;
   readonly clock?: FakeClock;
@@ -49,6 +61,8 @@ export interface CoreOptions {
   readonly ledger?: CreditLedger;
   readonly maxConcurrentRuns?: number;
   readonly admit?: Partial<AdmitOptions>;
+  /** PUBLIC_URL; there is an authorise page unless it is null. */
+  readonly publicUrl?: string | null;
 }
 
 export type Core = ReturnType<typeof buildCore>;
@@ -82,19 +96,48 @@ export function buildCore(options: CoreOptions = {}) {
   const links = createLinks({ store });
   const known = createKnownRooms({ store });
   const newRunId = createRunIds();
+  const grants = createGrants({ store });
+  /** What DIDs resolve to, beside did:key. */
+  const documents = new Map<Did, DidKeys>();
+  const keysOf: ResolveKeys = async (did) => {
+    const keys = documents.get(did);
+    return keys === undefined ? err('DID_NOT_RESOLVED') : ok(keys);
+  };
+  const verifier = createVerifier({ findToken: grants.findToken, keysOf, isRevoked: grants.isRevoked, now });
+  let nonces = 0;
+  const authoriseLinks = createAuthoriseLinks({
+    store,
+    newNonce: () => createHash('sha256').update(`nonce ${++nonces}`).digest().subarray(0, 16).toString('base64url'),
+  });
+  const useGrants = createUseGrants({ store });
+  const registerGrant = createRegisterGrant({
+    store,
+    grants,
+    links,
+    authoriseLinks,
+    verify: verifier.grant,
+    oracleDids: () => [ORACLE_KEY.did],
+    isTrustedServer: (user) => isTrustedServer(user, rules),
+    now,
+  });
   const checks: TurnChecks = {
     authenticate: createAuthenticate({
       oracleDid: ORACLE_KEY.did,
       rules,
       maxLatenessMs: 15 * 60_000,
-      verify: verifyInvocation,
+      runDeadlineMs: RUN_DEADLINE_MS,
+      verify: verifier.invocation,
+      keysOf,
+      grants,
+      registerGrant,
+      useGrants,
       links,
       store,
       now,
     }),
     checkBalance: createCheckBalance({ ledger: options.ledger ?? null }),
     throttle: createThrottle({ store, rule, now }),
-    open: createOpen({ store, sessions, runs, transcript, links, rule, now, newRunId }),
+    open: createOpen({ store, sessions, runs, transcript, links, grants, rule, now, newRunId }),
     observe: () => undefined,
     monotonic: () => clock.monotonic(),
   };
@@ -107,6 +150,9 @@ export function buildCore(options: CoreOptions = {}) {
     logger,
     projections: [projection],
     runner,
+    get authority() {
+      return authority;
+    },
     observe: (event) => void observed.push(event),
   };
   const scheduler = createScheduler({
@@ -116,7 +162,35 @@ export function buildCore(options: CoreOptions = {}) {
     logger,
     execute: () => core.execute,
     maxConcurrentRuns: options.maxConcurrentRuns ?? 4,
-    runDeadlineMs: 300_000,
+    runDeadlineMs: RUN_DEADLINE_MS,
+  });
+  const authority = createRunAuthority({ grants, runs, scheduler });
+  const page = createAuthorisePage({
+    publicUrl: options.publicUrl === undefined ? 'https://oracle.example.org' : options.publicUrl,
+    links: authoriseLinks,
+    grants,
+  });
+  const ownGrants = createOwnGrants({ store, grants, links });
+  const onRevoked = authority.stopRestingOn;
+  const commands = createCommands({
+    store,
+    grants,
+    own: ownGrants,
+    links,
+    page,
+    outbox,
+    words: {
+      reply: ({ text, link, refusal }) => ({
+        eventType: 'm.room.message',
+        content: {
+          msgtype: 'm.notice',
+          body: link === null ? text : `${text} ${link}`,
+          ...(refusal === null ? {} : { code: refusal.code }),
+        },
+      }),
+    },
+    isTrustedServer: (user) => isTrustedServer(user, rules),
+    onRevoked,
   });
   const notices = createNotices({
     store,
@@ -125,6 +199,7 @@ export function buildCore(options: CoreOptions = {}) {
       notice: ({ text, refusal }) => ({ eventType: 'm.room.message', content: { msgtype: 'm.notice', body: text, code: refusal.code } }),
       reaction: (target, key) => ({ eventType: 'm.reaction', content: { target, key } }),
     },
+    page,
     now,
     signal: new AbortController().signal,
   });
@@ -152,6 +227,17 @@ export function buildCore(options: CoreOptions = {}) {
     },
     newRequestId: () => 'request',
     observe: (outcome, reason) => void admitted.push(`${outcome}:${reason}`),
+    commands,
+    registerGrant,
+    ownGrants,
+    outbox,
+    receiptWords: {
+      receipt: ({ tokenId, expiresAt, cause }) => ({
+        eventType: 'ixo.oracle.grant_receipt',
+        content: { token_id: tokenId, expires_at: expiresAt, cause, body: 'Stored.' },
+      }),
+    },
+    onRevoked,
     oracle: ORACLE,
     oracleName: 'Oracle',
     rules,
@@ -187,6 +273,15 @@ export function buildCore(options: CoreOptions = {}) {
     frames,
     links,
     known,
+    grants,
+    documents,
+    verifier,
+    authoriseLinks,
+    useGrants,
+    registerGrant,
+    ownGrants,
+    commands,
+    authority,
     checks,
     scheduler,
     notices,
@@ -222,7 +317,8 @@ export function buildCore(options: CoreOptions = {}) {
         | 'replay_marks'
         | 'rate_counts'
         | 'links'
-        | 'frames',
+        | 'frames'
+        | 'grants',
     ): number {
       return store.read.get(store.sql.selectFrom(table).select((eb) => eb.fn.countAll<number>().as('n')))?.n ?? -1;
     },

@@ -3,7 +3,7 @@ import type { MessageItem } from '../../src/admission/inbox-item.ts';
 import type { EventId, PrincipalId, RoomId, UserId } from '../../src/ids.ts';
 import type { IncomingEvent } from '../../src/inbox/inbox.ts';
 import type { JsonObject } from '../../src/json.ts';
-import type { Principal } from '../../src/turn/principal.ts';
+import { NO_GRANTS, type Principal } from '../../src/turn/principal.ts';
 import { FAKE_START_MS } from './fake-clock.ts';
 
 export const ORACLE = '@oracle:example.org' as UserId;
@@ -20,6 +20,7 @@ export const listed = (user: UserId = ALICE): Principal => ({
   did: null,
   matrixUserId: user,
   tier: 'listed',
+  grants: NO_GRANTS,
 });
 
 /** A message as the endpoint hands it over. */

@@ -21,6 +21,8 @@ const bodyOf = (
   number: number,
 ): { messages: { role: string; content: unknown; tool_calls?: unknown[] }[]; tools?: unknown[]; model: string } =>
   one.server.requests[number - 1]?.body as never;
+/** Under the tier of `fakeRun`, in a run that read nothing else. */
+const SAID = { tier: 'signed' as const, tainted: false };
 const clockTool = tool({ name: 'now', description: 'time', schema: z.object({}), handler: () => 'noon' });
 
 describe('a turn', () => {
@@ -42,8 +44,18 @@ describe('a turn', () => {
   test('the model sees system prompt, window and prompts, and strings as content', async () => {
     const one = await start();
     one.transcript.push(
-      { id: 1, runId: null, eventId: '$a', role: 'human', speaker: 'did:key:zAlice', text: 'earlier question', message: null, at: 0 },
-      { id: 2, runId: null, eventId: '$b', role: 'ai', speaker: 'oracle', text: 'earlier answer', message: null, at: 0 },
+      {
+        id: 1,
+        runId: null,
+        eventId: '$a',
+        role: 'human',
+        speaker: 'did:key:zAlice',
+        text: 'earlier question',
+        message: null,
+        at: 0,
+        ...SAID,
+      },
+      { id: 2, runId: null, eventId: '$b', role: 'ai', speaker: 'oracle', text: 'earlier answer', message: null, at: 0, ...SAID },
     );
     one.server.enqueue(textReply('ok'));
 
@@ -435,7 +447,7 @@ test('in a group the speaker is named in front of the prompt', async () => {
 
 test('a first mention in a group sees what was said before it, a later one its own thread only', async () => {
   const one = await start();
-  const entry = { runId: null, eventId: null, role: 'human' as const, message: null, at: 0 };
+  const entry = { runId: null, eventId: null, role: 'human' as const, message: null, at: 0, tier: null, tainted: false };
   one.overheard.push({ ...entry, id: 1, speaker: 'matrix:u/bob:test', text: 'Pizza or pasta?' });
   one.server.enqueue(textReply('a'), textReply('b'), textReply('c'));
   const sent = (number: number) =>

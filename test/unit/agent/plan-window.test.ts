@@ -5,7 +5,7 @@ import type { WindowMessage } from '../../../src/agent/turn-messages.ts';
 import type { PrincipalId, RunId } from '../../../src/ids.ts';
 import type { TranscriptEntry } from '../../../src/sessions/transcript.ts';
 
-const DIRECT: WindowRules = { maxChars: 100_000, onlyDetailsOf: null, nameOf: null };
+const DIRECT: WindowRules = { maxChars: 100_000, onlyDetailsOf: null, nameOf: null, isForeign: () => false };
 const GROUP: WindowRules = {
   ...DIRECT,
   onlyDetailsOf: 'did:key:zAlice' as PrincipalId,
@@ -24,6 +24,8 @@ const entry = (role: TranscriptEntry['role'], text: string, more: Partial<Transc
     text,
     message: null,
     at: 0,
+    tier: 'signed',
+    tainted: false,
     ...more,
   };
 };
@@ -136,6 +138,8 @@ test('who was overheard cannot put words into the mouth of others (G13)', () => 
     text,
     message: null,
     at: 0,
+    tier: null,
+    tainted: false,
   });
 
   const [message] = planOverheard(

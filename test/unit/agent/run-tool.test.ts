@@ -28,7 +28,10 @@ function setUp(definition: AnyTool) {
     logger: createLogger({ level: 'silent', format: 'json' }),
     signal: stop.signal,
     sendFrame: (data) => frames.push(data),
-    buildContext: (_call, _tool, abortSignal) => ({ abortSignal }) as never,
+    authority: { judge: () => null, actingGrants: () => [] },
+    tainted: false,
+    audit: async () => undefined,
+    buildContext: (_call, _tool, { signal }) => ({ abortSignal: signal }) as never,
   };
   return { options, clock, marks, stop, frames, call: (args = {}) => runTool({ id: 'c', name: definition.name, args }, options) };
 }

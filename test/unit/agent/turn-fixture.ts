@@ -4,12 +4,23 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { z } from 'zod';
 import { createMainRunner, type MainRunner, type MainRunnerOptions } from '../../../src/agent/main-agent.ts';
-import { createRunIds, type EventId, type OwnerId, type PrincipalId, type RoomId, type SessionId, type UserId } from '../../../src/ids.ts';
+import { refusal } from '../../../src/errors.ts';
+import {
+  createRunIds,
+  type Did,
+  type EventId,
+  type OwnerId,
+  type PrincipalId,
+  type RoomId,
+  type SessionId,
+  type UserId,
+} from '../../../src/ids.ts';
 import { createModels, type Models } from '../../../src/models/models.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
 import { defineOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import type { AnyTool, ToolDefinition } from '../../../src/plugin-api/define-tool.ts';
 import { buildPluginRegistry } from '../../../src/plugin-host/plugin-registry.ts';
+import { err } from '../../../src/result.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, foldFrame, type Run } from '../../../src/runs/run.ts';
 import type { RunJob, RunOutcome, RunOutput } from '../../../src/runs/runner.ts';
 import type { ToolMarks } from '../../../src/runs/tool-marks.ts';
@@ -17,6 +28,9 @@ import type { MatrixAccess } from '../../../src/runtime-context/matrix-access.ts
 import type { TranscriptEntry } from '../../../src/sessions/transcript.ts';
 import { systemClock } from '../../../src/system-clock.ts';
 import type { Clock } from '../../../src/time.ts';
+import type { AuditEntry } from '../../../src/turn/audit.ts';
+import { NO_GRANTS } from '../../../src/turn/principal.ts';
+import type { Downstream } from '../../../src/ucan/downstream.ts';
 import { type ModelServer, startModelServer } from '../../../synapse-dev/model/server.ts';
 
 export const tool = <S extends z.ZodObject>(definition: ToolDefinition<S>): AnyTool => definition as unknown as AnyTool;
@@ -34,8 +48,11 @@ export function fakeRun(more: Partial<Run> & { text?: string } = {}): Run {
     threadRoot: null,
     owner: 'did:key:zAlice' as OwnerId,
     principalId: 'did:key:zAlice' as PrincipalId,
+    did: 'did:key:zAlice' as Did,
     matrixUserId: '@alice:test' as UserId,
     tier: 'signed',
+    grants: NO_GRANTS,
+    tainted: false,
     client: 'matrix',
     requestId: 'req',
     hints: {},
@@ -83,6 +100,7 @@ export function fakeOutput(shownText = ''): FakeOutput {
       add({ kind: 'tool_call', data } as never);
     },
     promptsConsumed: async () => void calls.push('consumed'),
+    tainted: async () => void calls.push('tainted'),
     modelCalled: () => void calls.push('model'),
   };
 }
@@ -115,6 +133,14 @@ export const noMatrix: MatrixAccess = {
   mayUserSend: async () => true,
 };
 
+/** An oracle without a key: nothing can be minted. */
+export const noDownstream: Downstream = {
+  hasSigningKey: () => false,
+  resolveServiceDid: async () => null,
+  mint: async () => err(refusal('NO_SIGNING_KEY')),
+  fromDelegation: async () => ({ error: 'no key' }),
+};
+
 export interface Bench {
   readonly server: ModelServer;
   readonly models: Models;
@@ -123,6 +149,7 @@ export interface Bench {
   readonly folder: string;
   readonly transcript: TranscriptEntry[];
   readonly overheard: TranscriptEntry[];
+  readonly audit: AuditEntry[];
   readonly restart: () => MainRunner;
   execute(job?: Partial<RunJob> & { run?: Run }): Promise<{ outcome: RunOutcome; output: FakeOutput; run: Run }>;
   close(): Promise<void>;
@@ -145,6 +172,7 @@ export async function startBench(
   const marks = fakeMarks();
   const transcript: TranscriptEntry[] = [];
   const overheard: TranscriptEntry[] = [];
+  const audit: AuditEntry[] = [];
   const plugin = defineOraclePlugin({
     name: 'test',
     version: '1.0.0',
@@ -163,6 +191,9 @@ export async function startBench(
       models,
       registry: registry.value,
       matrix: noMatrix,
+      authority: { judge: () => null, actingGrants: () => [] },
+      downstream: noDownstream,
+      audit: async (entry) => void audit.push(entry),
       checkpointFolder: join(folder, 'checkpoints'),
       oracleName: 'Oracle',
       contextMessages: 40,
@@ -182,6 +213,7 @@ export async function startBench(
     folder,
     transcript,
     overheard,
+    audit,
     restart: () => {
       runner.close();
       runner = restart();

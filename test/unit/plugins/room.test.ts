@@ -25,11 +25,14 @@ test("what the user's own power level does not allow is not sent", async () => {
   expect(runtime.sent).toEqual([]);
 });
 
-test.each([{ tier: 'listed' as const }, { direct: false }])(
-  'it is refused without a signed message in a direct chat (%j)',
-  async (more) => {
-    const runtime = createTestRuntime({ now: 0, ...more });
+test.each(['listed', 'sender-bound'] as const)('it is refused for a message of tier %s, which nobody signed', async (tier) => {
+  const runtime = createTestRuntime({ now: 0, tier });
 
-    await expect(runtime.call(setRoomTopic, { topic: 'Plans' })).rejects.toMatchObject({ refusal: { code: 'TIER_TOO_LOW' } });
-  },
-);
+  await expect(runtime.call(setRoomTopic, { topic: 'Plans' })).rejects.toMatchObject({ refusal: { code: 'TIER_TOO_LOW' } });
+});
+
+test('a signed message may have it set in a group as well', async () => {
+  const runtime = createTestRuntime({ now: 0, direct: false });
+
+  expect(await runtime.call(setRoomTopic, { topic: 'Plans' })).toBe('The topic is now: Plans');
+});

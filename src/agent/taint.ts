@@ -1,0 +1,53 @@
+/**
+ * A run is tainted once its model's input holds text that its principal did not write: whoever wrote it may be steering the model, so from then
+ * on nothing leaves the run that others would notice (DESIGN §5 "Taint"). Judged on what the model is really shown, at each model call, and never
+ * taken back. Without this a bystander, or a web page, could have the oracle act with somebody else's rights.
+ */
+import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
+import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
+import type { Run } from '../runs/run.ts';
+import type { TranscriptEntry } from '../sessions/transcript.ts';
+import { isBelow } from '../turn/principal.ts';
+
+/** Only ever turns on. */
+export interface Taint {
+  readonly isOn: boolean;
+  turnOn(): void;
+}
+export function createTaint(): Taint {
+  let isOn = false;
+  return {
+    get isOn() {
+      return isOn;
+    },
+    turnOn() {
+      isOn = true;
+    },
+  };
+}
+
+/**
+ * Whether an entry of the conversation taints a run that is shown it: another person's words; one's own, when only a homeserver said at a lower tier
+ * that they are; and what a tainted run said. Answers of other people's untainted runs do not.
+ */
+export function isForeignEntry(
+  { role, speaker, tier, tainted }: Pick<TranscriptEntry, 'role' | 'speaker' | 'tier' | 'tainted'>,
+  run: Pick<Run, 'principalId' | 'tier'>,
+): boolean {
+  if (tainted) return true;
+  if (role !== 'human') return false;
+  return speaker !== run.principalId || tier === null || isBelow(tier, run.tier);
+}
+
+/** Put on the result itself, so that it is known after a restart with other plugins. */
+export const UNTRUSTED = Object.freeze({ untrusted: true });
+
+/** Whether one of the turn's own messages is a tool's result that strangers may have written. */
+export const hasForeignResult = (messages: readonly BaseMessage[], tools: ReadonlyMap<string, RegisteredTool>): boolean =>
+  messages.some(
+    (message) =>
+      ToolMessage.isInstance(message) && (tools.get(message.name ?? '')?.definition.untrusted === true || isMarked(message.artifact)),
+  );
+
+const isMarked = (artifact: unknown): boolean =>
+  typeof artifact === 'object' && artifact !== null && 'untrusted' in artifact && artifact.untrusted === true;
