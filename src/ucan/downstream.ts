@@ -10,8 +10,8 @@ import { type Did, type PrincipalId, parseDid, type TokenId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { err, ok, type Result } from '../result.ts';
+import { coversAbility } from './attenuation.ts';
 import type { VerifyGrant } from './chain.ts';
-import { coversAbility } from './covers-ability.ts';
 import { type GatedToken, type GatedUcan, gateDelegation } from './gate.ts';
 import type { StoredGrant } from './grants.ts';
 import { mintUcan } from './mint.ts';
@@ -85,6 +85,11 @@ export function createDownstream(options: DownstreamOptions): Downstream {
   const kept = new LRUCache<string, Kept>({ max: INVOCATIONS_KEPT });
   const hasSigningKey = (): boolean => keys.current !== null;
 
+  async function lookUp(serviceUrl: unknown): Promise<Did | null> {
+    const service = typeof serviceUrl === 'string' ? await services.didOf(serviceUrl) : null;
+    return service?.ok === true ? service.value : null;
+  }
+
   function sign(
     { capability, signer }: Source,
     { can, proof, audience, expiration }: { can: string; proof: GatedToken; audience: Did; expiration: number },
@@ -139,15 +144,13 @@ export function createDownstream(options: DownstreamOptions): Downstream {
       return err('This oracle has no signing key (ORACLE_KEY_FILE or SIGNING_MNEMONIC), so it cannot mint invocations.');
     if (typeof car !== 'string' || car.trim() === '') return err('A delegation CAR is required.');
     if (!isRequest(capability)) return err('A capability { can, with } with one concrete ability of the service is required.');
-    const service = await services.didOf(serviceUrl);
-    if (!service.ok) return err('The DID of the service cannot be resolved: its did:web document is unreachable or not of that host.');
+    const service = await lookUp(serviceUrl);
+    if (service === null) return err('The DID of the service cannot be resolved: its did:web document is unreachable or not of that host.');
     const token = gateDelegation(car.trim());
     if (!token.ok) return err(`The delegation CAR cannot be parsed (${token.error}).`);
-    const at = now();
-    const { audience } = token.value.leaf;
-    const signer = keys.signerOf(audience, at);
+    const signer = keys.signerOf(token.value.leaf.audience, now());
     if (signer === null) return err(`The delegation is not addressed to this oracle, which is ${keys.did} (audience mismatch).`);
-    if (token.value.leaf.expiration * 1_000 <= at) return err(EXPIRED);
+    if (token.value.leaf.expiration * 1_000 <= now()) return err(EXPIRED);
     const verified = await verify(token.value);
     if (!verified.ok) return err(verified.error === 'GRANT_EXPIRED' ? EXPIRED : failed(ERRORS[verified.error].message));
     if (verified.value.principal !== did) return err(failed('the delegation comes from somebody else than the person this is done for.'));
@@ -155,22 +158,19 @@ export function createDownstream(options: DownstreamOptions): Downstream {
     const found = verified.value.capabilities.find((granted) => covers(granted, { can, with: resource }));
     if (found === undefined) return err(failed(`the delegation does not cover ${can} on ${resource}.`));
     if (!(maxTtlSeconds > 0)) return err(failed('maxTtlSeconds must be a positive number of seconds.'));
+    // Looking keys up may have taken seconds.
+    const at = now();
     const ttlMs = Math.min(maxTtlSeconds, LIMITS.downstreamLifetimeS) * 1_000;
     const expiration = Math.floor(Math.min(at + ttlMs, verified.value.expiresAt) / 1_000);
     if (expiration * 1_000 <= at) return err(EXPIRED);
     const proof = complete(token.value, findToken);
     if (proof === undefined) return err(failed(ERRORS.MISSING_PROOF.message));
-    return ok(
-      sign({ capability: found, signer, expiresAt: verified.value.expiresAt }, { can, proof, audience: service.value, expiration }),
-    );
+    return ok(sign({ capability: found, signer, expiresAt: verified.value.expiresAt }, { can, proof, audience: service, expiration }));
   }
 
   return {
     hasSigningKey,
-    async resolveServiceDid(serviceUrl) {
-      const service = await services.didOf(serviceUrl);
-      return service.ok ? service.value : null;
-    },
+    resolveServiceDid: lookUp,
     mint,
     async fromDelegation(request) {
       try {

@@ -6,7 +6,8 @@
 import { err, ok, type Result } from '../result.ts';
 import type { UcanCapability } from './read-ucan.ts';
 
-const CONCRETE_ABILITY = /^[a-z0-9_-]{1,64}(?:\/[a-z0-9_-]{1,64}){0,4}$/u;
+/** UCAN 0.9.1 has no ability of a single segment. */
+const CONCRETE_ABILITY = /^[a-z0-9_-]{1,64}(?:\/[a-z0-9_-]{1,64}){1,4}$/u;
 const OWN_ABILITY = /^(?:oracle|ucan)(?:\/|$)/u;
 const MAX_CHARS = 512;
 const MAX_NAMED = 10;
