@@ -10,6 +10,7 @@ import {
 } from '../../../src/admission/decide-admission.ts';
 import type { InboxItem, MessageItem } from '../../../src/admission/inbox-item.ts';
 import type { RoomFacts } from '../../../src/admission/room-facts.ts';
+import type { TokenId } from '../../../src/ids.ts';
 import { LIMITS } from '../../../src/limits.ts';
 import { ALICE, BOB, eventId, message, ORACLE, ROOM } from '../../fakes/events.ts';
 import { FAKE_START_MS } from '../../fakes/fake-clock.ts';
@@ -33,6 +34,9 @@ const items = {
   edit: { ...base, kind: 'edit', target: eventId('t'), text: 'x', content: {} },
   redaction: { ...base, kind: 'redaction', target: eventId('t') },
   other: { ...base, kind: 'other', type: 'm.reaction' },
+  grant: { ...base, kind: 'grant', dlg: 'CAR' },
+  revoke: { ...base, kind: 'revoke', tokenId: 'A'.repeat(43) as TokenId },
+  stateGrant: { ...base, kind: 'state_grant', data: 'x' },
 } as const satisfies Record<string, InboxItem>;
 
 describe('screenItem', () => {
@@ -43,6 +47,11 @@ describe('screenItem', () => {
     ['a message past the bucket', message(), { floodAllows: false }, 'flood'],
     ['an edit past the bucket', items.edit, { floodAllows: false }, 'flood'],
     ['a redaction past the bucket', items.redaction, { floodAllows: false }, 'flood'],
+    ['a grant past the bucket', items.grant, { floodAllows: false }, 'flood'],
+    ['a revocation past the bucket', items.revoke, { floodAllows: false }, 'flood'],
+    ['a grant in the room state past the bucket', items.stateGrant, { floodAllows: false }, 'flood'],
+    ['a grant older than what is remembered', { ...items.grant, sentAt: NOW - 1_001 }, {}, 'too_old'],
+    ['an own grant event', { ...items.grant, sender: ORACLE }, {}, 'own_event'],
     ['a message older than what is remembered (G2)', message({ sentAt: NOW - 1_001 }), {}, 'too_old'],
     ['an edit older than what is remembered', { ...items.edit, sentAt: NOW - 1_001 }, {}, 'too_old'],
     ['a notice', message({ msgtype: 'm.notice' }), {}, 'notice'],
@@ -64,6 +73,15 @@ describe('screenItem', () => {
     ['a time in the future', message({ sentAt: NOW + 1e9 })],
   ])('%s is a message', (_name, item) => {
     expect(screenItem(item, screening())).toEqual({ kind: 'message', message: item });
+  });
+
+  test.each<[string, InboxItem]>([
+    ['a grant', items.grant],
+    ['a revocation', items.revoke],
+    ['a grant in the room state', items.stateGrant],
+    ['one that an older self set long ago', { ...items.stateGrant, sender: ORACLE, sentAt: 0 }],
+  ])('%s is about authority', (_name, item) => {
+    expect(screenItem(item, screening())).toEqual({ kind: 'authority' });
   });
 
   test('invites: accepted, or declined with its reason', () => {
@@ -100,6 +118,7 @@ const facts = (change: Partial<MessageFacts> = {}): MessageFacts => ({
   source: 'push',
   inviter: ALICE,
   mayUse: true,
+  mayCommand: true,
   latenessMs: 0,
   maxLatenessMs: 900_000,
   commandPrefix: '!oracle',
@@ -128,6 +147,29 @@ describe('decideAdmission', () => {
     ['a bot loop', {}, room(), { botLoop: true }, { kind: 'ignore', reason: 'bot_loop' }],
   ])('%s', (_name, change, where, more, expected) => {
     expect(decideAdmission(message(change), where, facts(more))).toEqual(expected);
+  });
+
+  test.each<[string, Partial<MessageItem>, RoomFacts, Partial<MessageFacts>, object]>([
+    ['one in a direct room', {}, room(), {}, { kind: 'command', command: { kind: 'revoke_all' } }],
+    ['a late one', {}, room(), { latenessMs: 1e9 }, { kind: 'command' }],
+    ['one of somebody who answers like a bot', {}, room(), { botLoop: true }, { kind: 'command' }],
+    ['one typed before the join by who invited', {}, room(), { source: 'backfill' }, { kind: 'command' }],
+    ['one in a thread', { thread: THREAD }, room(), {}, { kind: 'command' }],
+    ['one that is not allowed', {}, room(), { mayCommand: false }, { kind: 'not_allowed' }],
+    ['one that only a signature would let in', {}, room(), { mayUse: true, mayCommand: false }, { kind: 'not_allowed' }],
+    ['one before the invite', { sentAt: NOW - 10_001 }, room(), { source: 'sync' }, { kind: 'ignore', reason: 'history' }],
+    ['one in an encrypted room', {}, room({ encryption: 'encrypted' }), {}, { kind: 'ignore', reason: 'encrypted_room' }],
+    ['one that is an emote', { msgtype: 'm.emote' }, room(), {}, { kind: 'admit', because: 'direct' }],
+    ['one nobody addressed in a group', {}, group, {}, { kind: 'overhear' }],
+    ['one with a mention in a group', { mentions: [ORACLE] }, group, {}, { kind: 'command_in_group' }],
+    ['one after the name in a group', { text: 'Oracle: !revoke all' }, group, {}, { kind: 'command_in_group' }],
+    ['one after the prefix in a group', { text: '!oracle !revoke all' }, group, {}, { kind: 'command_in_group' }],
+    ['one late in a group', { mentions: [ORACLE] }, group, { latenessMs: 1e9 }, { kind: 'late' }],
+    ['one in a group by who may not', { mentions: [ORACLE] }, group, { mayUse: false }, { kind: 'not_allowed' }],
+    ['an unknown one', { text: '!new' }, room(), {}, { kind: 'admit', text: '!new' }],
+    ['one in the middle of a text', { text: 'try !revoke all' }, room(), {}, { kind: 'admit' }],
+  ])('a command: %s', (_name, change, where, more, expected) => {
+    expect(decideAdmission(message({ text: '!revoke all', ...change }), where, facts(more))).toMatchObject(expected);
   });
 
   test.each<[string, Partial<MessageItem>, RoomFacts, Partial<MessageFacts>]>([
@@ -216,6 +258,7 @@ test('both decisions are total: any message, any facts, never a throw, always a 
   const anyFacts = fc.record({
     source: fc.constantFrom('push', 'sync', 'backfill'),
     mayUse: fc.boolean(),
+    mayCommand: fc.boolean(),
     latenessMs: fc.double(),
     oracleName: text,
     commandPrefix: text,

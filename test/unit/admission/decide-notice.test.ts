@@ -1,9 +1,12 @@
 import { expect, test } from 'vitest';
-import { decideNotice, type NoticeFacts } from '../../../src/admission/decide-notice.ts';
+import { decideNotice, type NoticeFacts, needsGrant, OPEN_A_DIRECT_CHAT } from '../../../src/admission/decide-notice.ts';
 import { type ErrorCode, refusal } from '../../../src/errors.ts';
 import type { RoomId, UserId } from '../../../src/ids.ts';
 import { LIMITS } from '../../../src/limits.ts';
 import { ALICE, BOB, OTHER_ROOM, ROOM } from '../../fakes/events.ts';
+
+const DIRECT_ROOM = '!direct:example.org' as RoomId;
+const GRANT_CODES: readonly ErrorCode[] = ['NO_AUTHORITY', 'GRANT_EXPIRED', 'REVOKED', 'EXPIRES_TOO_SOON'];
 
 /** Somebody who is refused again and again; remembers what was said as `Notices` does. */
 function listener() {
@@ -14,11 +17,13 @@ function listener() {
       sender: ALICE,
       roomId: ROOM,
       direct: true,
+      signed: false,
+      directRoom: null,
       now,
       stampedAt: (stamp) => stamps.get(stamp) ?? null,
       ...change,
     });
-    if (decision.kind === 'say') stamps.set(decision.stamp, now);
+    if (decision.kind === 'say' || decision.kind === 'authorise') stamps.set(decision.stamp, now);
     return decision;
   };
 }
@@ -37,23 +42,54 @@ test('a refusal is said once per person, room and code in 60 s', () => {
   expect(kinds(LIMITS.refusalNoticeRepeatMs)).toEqual(['say', 'say', 'say', 'say']);
 });
 
-test('who has no authority is told once in 6 h, in every room together, and sees a lock in between', () => {
-  const hear = listener();
-  expect(hear('NO_AUTHORITY', 0)).toMatchObject({ kind: 'say', text: refusal('NO_AUTHORITY').message });
+test.each(GRANT_CODES)(
+  '%s: an ordinary client gets the way to authorise once in 6 h, in all direct rooms together, and a lock in between',
+  (code) => {
+    const hear = listener();
+    expect(hear(code, 0)).toMatchObject({ kind: 'authorise', room: ROOM, lock: false });
 
-  expect(hear('NO_AUTHORITY', 1, { roomId: OTHER_ROOM }).kind).toBe('lock');
-  expect(hear('NO_AUTHORITY', LIMITS.authorityNoticeRepeatMs - 1).kind).toBe('lock');
-  expect(hear('NO_AUTHORITY', LIMITS.authorityNoticeRepeatMs).kind).toBe('say');
+    expect(hear(code, 1, { roomId: OTHER_ROOM }).kind).toBe('lock');
+    expect(hear(code, LIMITS.authorityNoticeRepeatMs - 1).kind).toBe('lock');
+    expect(hear(code, LIMITS.authorityNoticeRepeatMs).kind).toBe('authorise');
+  },
+);
+
+test('the four share one notice, so that nobody gets four links at once', () => {
+  const hear = listener();
+
+  expect(GRANT_CODES.map((code, at) => hear(code, at).kind)).toEqual(['authorise', 'lock', 'lock', 'lock']);
 });
 
-test('in a group the notice asks for a direct chat, and one there does not use up the one in the direct chat', () => {
+test('in a group the link goes to the direct chat of that person, and the message gets a lock', () => {
   const hear = listener();
 
-  const inGroup = hear('NO_AUTHORITY', 0, { direct: false });
+  expect(hear('NO_AUTHORITY', 0, { direct: false, directRoom: DIRECT_ROOM })).toMatchObject({
+    kind: 'authorise',
+    room: DIRECT_ROOM,
+    lock: true,
+  });
+  expect(hear('NO_AUTHORITY', 1, { direct: false, directRoom: DIRECT_ROOM }).kind).toBe('lock');
+  expect(hear('NO_AUTHORITY', 2, { roomId: DIRECT_ROOM }).kind).toBe('lock');
+});
 
-  expect(inGroup).toMatchObject({ kind: 'say', text: expect.stringContaining('direct chat') });
-  expect(hear('NO_AUTHORITY', 1, { direct: false }).kind).toBe('lock');
-  expect(hear('NO_AUTHORITY', 2).kind).toBe('say');
+test('somebody known from a group only is asked once in 6 h to open a direct chat, and that does not use up the link there', () => {
+  const hear = listener();
+
+  expect(hear('REVOKED', 0, { direct: false })).toEqual({ kind: 'say', text: OPEN_A_DIRECT_CHAT, stamp: expect.any(String) });
+  expect(hear('REVOKED', 1, { direct: false }).kind).toBe('lock');
+  expect(hear('NO_AUTHORITY', 2).kind).toBe('authorise');
+});
+
+test('a client that signs is told what is wrong with its token, and gets no link for ordinary clients', () => {
+  const hear = listener();
+
+  expect(hear('GRANT_EXPIRED', 0, { signed: true })).toMatchObject({ kind: 'say', text: refusal('GRANT_EXPIRED').message });
+  expect(needsGrant(refusal('NO_AUTHORITY'), true)).toBe(true);
+  expect(GRANT_CODES.slice(1).map((code) => needsGrant(refusal(code), true))).toEqual([false, false, false]);
+});
+
+test('a foreign server gets no link', () => {
+  expect(listener()('UNTRUSTED_SERVER', 0)).toMatchObject({ kind: 'say', text: refusal('UNTRUSTED_SERVER').message });
 });
 
 test('that it was offline is said once per room in 15 min, whoever wrote', () => {

@@ -145,3 +145,29 @@ describe('what was said between invite and join', () => {
     expect(planFirstMessages([event(ALICE, { body: '4' }), own('join')], ORACLE)).toBe(null);
   });
 });
+
+describe('the grant that an older client keeps in the state of the room', () => {
+  test('is read into the inbox as the event it is, alone', async () => {
+    const room = open();
+    homeserver.setState(room, ALICE, 'ixo.room.state', { data: 'eJw=' }, 'other');
+    const set = homeserver.setState(room, ALICE, 'ixo.room.state', { data: 'eJw=' }, 'ucan_delegation');
+    await actions.join(room);
+
+    await actions.readStateGrant(room);
+
+    expect(received).toMatchObject([
+      { eventId: set.event_id, roomId: room, sender: ALICE, source: 'backfill', event: { state_key: 'ucan_delegation' } },
+    ]);
+  });
+
+  test('is none in most rooms, and a homeserver that is down is not taken for that (G1)', async () => {
+    const room = open();
+    await actions.join(room);
+
+    await actions.readStateGrant(room);
+
+    expect(received).toEqual([]);
+    homeserver.stop();
+    await expect(actions.readStateGrant(room)).rejects.toMatchObject({ errcode: 'UNREACHABLE' });
+  });
+});
