@@ -15,27 +15,22 @@ export interface AuthorisePage {
   readonly style: PageFile;
 }
 
-/** In a clone beside the sources' root, in the published build beside its files. */
-export const PAGE_FOLDERS: readonly string[] = [
-  join(import.meta.dirname, '../../../dist/pages/authorise'),
-  join(import.meta.dirname, 'pages/authorise'),
-];
+/** The same three folders up from here and from the published build, whose code lies as deep (scripts/build.mjs). */
+export const PAGE_FOLDER = join(import.meta.dirname, '../../../dist/pages/authorise');
 
-/** The first folder that has all three files; null when none has. */
-export function readAuthorisePage(folders: readonly string[] = PAGE_FOLDERS): AuthorisePage | null {
-  for (const folder of folders) {
-    const read = (name: string, type: string): PageFile => ({ type, body: readFileSync(join(folder, name)) });
-    try {
-      return {
-        html: read('index.html', 'text/html; charset=utf-8'),
-        script: read('app.js', 'text/javascript; charset=utf-8'),
-        style: read('app.css', 'text/css; charset=utf-8'),
-      };
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-    }
+/** Null when a file is missing. */
+export function readAuthorisePage(folder: string = PAGE_FOLDER): AuthorisePage | null {
+  const read = (name: string, type: string): PageFile => ({ type, body: readFileSync(join(folder, name)) });
+  try {
+    return {
+      html: read('index.html', 'text/html; charset=utf-8'),
+      script: read('app.js', 'text/javascript; charset=utf-8'),
+      style: read('app.css', 'text/css; charset=utf-8'),
+    };
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
   }
-  return null;
 }
 
 /**

@@ -48,9 +48,6 @@ const context = z.object({
   maxDays: z.number().int(),
 });
 
-/** `<PUBLIC_URL>/authorise#<nonce>`: what stands in the notice. */
-export const buildAuthoriseUrl = (publicUrl: string, nonce: string): string => `${publicUrl}/authorise#${nonce}`;
-
 export const authoriseRoutes =
   ({ identity, page, authoriseLinks, abilities, clock }: AuthorisePorts): FastifyPluginAsyncZod =>
   async (app) => {

@@ -8,6 +8,11 @@ import { didKeyOf } from '../../../ucan/build-ucan.ts';
 /** WebCrypto's key, under a name that Node's types have too. */
 export type Key = Awaited<ReturnType<typeof crypto.subtle.importKey>>;
 
+interface KeyPair {
+  readonly privateKey: Key;
+  readonly publicKey: Key;
+}
+
 /** Whoever signs: the account itself, or a key of this browser that speaks for it. */
 export interface Signer {
   readonly did: Did;
@@ -36,7 +41,7 @@ export async function openAccount(words: string): Promise<Signer> {
 
 /** A fresh key of this browser: it signs here and nowhere else, because it cannot be taken out. */
 export async function createSessionKey(): Promise<Signer> {
-  const { privateKey, publicKey } = await crypto.subtle.generateKey(ED25519, false, ['sign', 'verify']);
+  const { privateKey, publicKey } = (await crypto.subtle.generateKey(ED25519, false, ['sign', 'verify'])) as KeyPair;
   return { did: didKeyOf(new Uint8Array(await crypto.subtle.exportKey('raw', publicKey))), privateKey };
 }
 

@@ -1,5 +1,6 @@
 /** What is granted, to whom, for which account and until when, in plain words before anything is signed; and the one line to send afterwards. */
 import type { Ability, LinkContext } from '../api.ts';
+import { MAX_EXTRA } from '../limits.ts';
 import { button, code, el, facts, form, lineToSend, problem, quiet, type Shell, text } from './dom.ts';
 
 export interface Choice {
@@ -7,8 +8,6 @@ export interface Choice {
   readonly abilities: readonly Ability[];
 }
 
-/** A token holds 8 capabilities (src/ucan/read-ucan.ts), one of which is to chat. */
-export const MAX_EXTRA = 7;
 const DAYS = [1, 7, 30] as const;
 const PREFERRED_DAYS = 7;
 
