@@ -15,6 +15,9 @@ import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from '../time.ts';
+import { writeAudit } from '../turn/audit.ts';
+import type { RunAuthority } from '../turn/run-authority.ts';
+import type { Downstream } from '../ucan/downstream.ts';
 import { StartRefused } from './start-refused.ts';
 
 export interface LoadAgentOptions {
@@ -24,6 +27,8 @@ export interface LoadAgentOptions {
   readonly logger: Logger;
   readonly transcript: Transcript;
   readonly matrix: MatrixAccess;
+  readonly authority: RunAuthority;
+  readonly downstream: Downstream;
   readonly checkpointFolder: string;
   readonly chance: () => number;
 }
@@ -33,7 +38,7 @@ export interface Agent {
 }
 
 export function loadAgent(options: LoadAgentOptions): Agent {
-  const { config, logger } = options;
+  const { config, logger, store } = options;
   const registry = buildPluginRegistry([clock, room], {});
   if (!registry.ok) throw new StartRefused(`the plugins do not fit together: ${registry.error.join('; ')}.`);
   const models = createModels({
@@ -48,10 +53,13 @@ export function loadAgent(options: LoadAgentOptions): Agent {
     clock: options.clock,
     logger,
     transcript: options.transcript,
-    marks: createToolMarks({ store: options.store, clock: options.clock }),
+    marks: createToolMarks({ store, clock: options.clock }),
     models,
     registry: registry.value,
     matrix: options.matrix,
+    authority: options.authority,
+    downstream: options.downstream,
+    audit: (entry) => store.write((tx) => writeAudit(store, tx, entry)),
     checkpointFolder: options.checkpointFolder,
     oracleName: config.oracleName,
     contextMessages: config.contextMessages,

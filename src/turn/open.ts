@@ -78,12 +78,12 @@ export function createOpen(options: OpenOptions): Open {
 
   /** Proofs inside the token are found again by their CID: the next messages of this client need not carry them. Throws what undoes it all. */
   function keepGrants(tx: Tx, turn: Paced, at: number): void {
-    for (const verified of turn.carried) {
-      grants.store(tx, { verified, kind: 'session', car: verified.car, source: 'proof', matrixUserId: null }, at);
-    }
     for (const planned of turn.grants) {
       const written = planned.write(tx, at);
       if (!written.ok) throw new OracleError(refusal(written.error));
+    }
+    for (const verified of turn.carried) {
+      grants.store(tx, { verified, kind: 'session', car: verified.car, source: 'proof', matrixUserId: null }, at);
     }
   }
 

@@ -50,7 +50,9 @@ export function createRunAuthority({ grants, runs, scheduler }: RunAuthorityOpti
     stopRestingOn(tokenIds) {
       const ended = new Set(tokenIds);
       for (const run of runs.running()) {
-        if (run.grants.path.some(({ tokenId }) => ended.has(tokenId))) scheduler.cancel(run.sessionId, run.id, refusal('REVOKED'));
+        // A token that was never stored is in no list of ids, and is revoked all the same.
+        if (run.grants.path.some(({ tokenId }) => ended.has(tokenId)) || isRevoked(run.grants))
+          scheduler.cancel(run.sessionId, run.id, refusal('REVOKED'));
       }
     },
   };

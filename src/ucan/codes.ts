@@ -154,8 +154,8 @@ export const AUTHORITY_CODES = {
   TIER_TOO_LOW: {
     status: 403,
     retryable: false,
-    message: 'This action needs a signed message in a direct chat with me.',
-    hint: 'Tools with external effect need tier `signed` and a direct room.',
+    message: 'This action needs a message that you have signed yourself. Send it with a client that signs its messages.',
+    hint: 'Tools with external effect, tools with a capability and minting need tier `signed`.',
   },
   TOO_MANY_PROOFS: {
     status: 401,

@@ -30,6 +30,7 @@ import type { SidecarDeps } from '../../src/sidecar/deps.ts';
 import { PruningSaver } from '../../src/store/checkpoints/pruning-saver.ts';
 import type { Store, Tx } from '../../src/store/store.ts';
 import type { Clock } from '../../src/time.ts';
+import { writeAudit } from '../../src/turn/audit.ts';
 import { keyFromSeed } from '../../src/ucan/signing-key.ts';
 import type { ChatRequest } from '../../synapse-dev/model/chat-request.ts';
 import type { Reply } from '../../synapse-dev/model/reply.ts';
@@ -220,6 +221,9 @@ export async function openWorld(options: WorldOptions = {}) {
       models,
       registry: registry.value,
       matrix: agent.matrix,
+      authority: agent.authority,
+      downstream: agent.downstream,
+      audit: (entry) => agent.store.write((tx) => writeAudit(agent.store, tx, entry)),
       checkpointFolder: agent.checkpointFolder,
       oracleName: 'Oracle',
       contextMessages: 40,
