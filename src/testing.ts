@@ -4,7 +4,7 @@
  */
 import type { z } from 'zod';
 import { NotAvailableError } from './errors.ts';
-import type { EventId, OwnerId, PrincipalId, RoomId, RunId, SessionId, UserId } from './ids.ts';
+import { type EventId, type RoomId, type RunId, type SessionId, type UserId, unsignedPrincipalId } from './ids.ts';
 import type { JsonObject } from './json.ts';
 import type { Models } from './models/models.ts';
 import type { Logger } from './observe/logger.ts';
@@ -12,6 +12,8 @@ import type { ToolDefinition } from './plugin-api/define-tool.ts';
 import type { Run } from './runs/run.ts';
 import { buildRuntimeContext } from './runtime-context/build-runtime-context.ts';
 import type { RuntimeContext } from './runtime-context/runtime-context.ts';
+import { createTestAuthority, TEST_USER } from './testing-authority.ts';
+import { NO_GRANTS } from './turn/principal.ts';
 
 export interface TestRuntimeOptions {
   /** Wall clock ms. */
@@ -21,6 +23,12 @@ export interface TestRuntimeOptions {
   readonly direct?: boolean;
   /** Whether the user's own power level allows what a tool sends. */
   readonly mayUserSend?: boolean;
+  /** What the user has granted the oracle; counts for tier `signed` only. */
+  readonly granted?: readonly { readonly can: string; readonly with: string }[];
+  /** Whether the oracle has a signing key. */
+  readonly canSign?: boolean;
+  /** Whether the model has read text that the user did not write. */
+  readonly tainted?: boolean;
 }
 export interface SentEvent {
   readonly roomId: string;
@@ -39,6 +47,7 @@ export interface TestRuntime {
 }
 
 const ROOM = '!room:example.org' as RoomId;
+const USER = '@user:example.org' as UserId;
 const silent: Logger = {
   debug: () => undefined,
   info: () => undefined,
@@ -55,7 +64,11 @@ const noModels: Models = {
   close: async () => undefined,
 };
 
-export function createTestRuntime({ now, timezone, tier = 'signed', direct = true, mayUserSend = true }: TestRuntimeOptions): TestRuntime {
+export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
+  const { now, timezone, tier = 'signed', direct = true, mayUserSend = true, granted = [], canSign = true, tainted = false } = options;
+  const authority = createTestAuthority({ granted: tier === 'signed' ? granted : [], canSign, now: () => now });
+  const did = tier === 'listed' ? null : TEST_USER;
+  const principalId = did ?? unsignedPrincipalId(USER);
   const sent: SentEvent[] = [];
   let calls = 0;
   let lastContext: RuntimeContext | undefined;
@@ -64,10 +77,13 @@ export function createTestRuntime({ now, timezone, tier = 'signed', direct = tru
     sessionId: '$session' as SessionId,
     roomId: ROOM,
     threadRoot: null,
-    owner: 'did:key:zUser' as OwnerId,
-    principalId: 'did:key:zUser' as PrincipalId,
-    matrixUserId: '@user:example.org' as UserId,
+    owner: principalId,
+    principalId,
+    did,
+    matrixUserId: USER,
     tier,
+    grants: NO_GRANTS,
+    tainted,
     client: 'matrix',
     requestId: 'test',
     hints: timezone === undefined ? {} : { timezone },
@@ -107,6 +123,9 @@ export function createTestRuntime({ now, timezone, tier = 'signed', direct = tru
         logger: silent,
         readMessages: () => [],
         sendToolCall: () => undefined,
+        actingGrants: () => authority.grants,
+        downstream: authority.downstream,
+        isTainted: () => tainted,
         signal: new AbortController().signal,
         isOver: () => over,
         plugin: 'test',

@@ -74,7 +74,7 @@ export async function runKeyRotate(options: KeyOptions & { readonly key?: string
 const NO_KEY = 'there is no key: make one with `matrix-oracle init`, or name it with ORACLE_KEY_FILE.';
 
 /** Why this key cannot be changed by this command, and what to do instead; null when it can. */
-export function decideRotation({
+function decideRotation({
   settings,
   current,
   given,

@@ -5,8 +5,12 @@ import { createModels } from '../../../src/models/models.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
 import type { FrameData } from '../../../src/runs/run.ts';
 import { buildRuntimeContext, type RuntimeContextSources } from '../../../src/runtime-context/build-runtime-context.ts';
+import { createTestAuthority } from '../../../src/testing-authority.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { fakeRun, noMatrix } from '../agent/turn-fixture.ts';
+
+/** An oracle without a key. */
+const noDownstream = createTestAuthority({ granted: [], canSign: false, now: () => 0 }).downstream;
 
 function setUp(more: Partial<RuntimeContextSources> = {}) {
   const lines: string[] = [];
@@ -24,6 +28,9 @@ function setUp(more: Partial<RuntimeContextSources> = {}) {
     readMessages: () => [new HumanMessage('one'), new HumanMessage('two'), new HumanMessage('three')],
     sendToolCall: (data) => frames.push(data),
     signal: new AbortController().signal,
+    actingGrants: () => [],
+    downstream: noDownstream,
+    isTainted: () => false,
     isOver: () => over,
     plugin: 'clock',
     call: { id: 'c1', tool: 'current_time', mayWriteExternally: false },
@@ -62,7 +69,7 @@ test('a run without grants has no capability, and asking for one is a typed erro
   expect(context.ucan.hasCapability('ixo:oracle', '*')).toBe(false);
   expect(context.ucan.hasSigningKey()).toBe(false);
   expect(() => context.ucan.requireCapability('ixo:oracle', '*')).toThrow(
-    expect.objectContaining({ refusal: expect.objectContaining({ code: 'BAD_CAPABILITY' }) }),
+    expect.objectContaining({ refusal: expect.objectContaining({ code: 'NEEDS_GRANT' }) }),
   );
 });
 
@@ -73,8 +80,6 @@ describe('parts that are not built yet name themselves', () => {
     ['secrets.getValues', () => context.secrets.getValues(['a'])],
     ['blobStore.put', () => context.blobStore.put({ userDid: 'd', name: 'n', value: 'v' })],
     ['blobStore.isValidBlobId', () => context.blobStore.isValidBlobId('x')],
-    ['ucan.mintInvocation', () => context.ucan.mintInvocation({ did: 'd', capability: 'c' })],
-    ['ucan.resolveServiceDid', () => context.ucan.resolveServiceDid('https://x')],
     ['emit.actionCall', () => context.emit.actionCall({})],
     ['emit.reasoning', () => context.emit.reasoning({})],
     ['shared.memory', () => (context.shared as Record<string, unknown>)['memory']],
