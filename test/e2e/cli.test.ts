@@ -48,7 +48,7 @@ afterAll(async () => {
 /** `name → mark` of every line. */
 async function doctor(): Promise<{ status: number | null; marks: Record<string, string>; text: string }> {
   const { status, stdout, stderr } = await cli.run(['doctor'], environment);
-  const lines = [...stdout.matchAll(/^(?<mark>[✓✗–]) (?<name>[^:]+): /gmu)];
+  const lines = [...stdout.matchAll(/^(?<mark>[✓✗!–]) (?<name>[^:]+): /gmu)];
   return { status, marks: Object.fromEntries(lines.map(({ groups }) => [groups?.['name'], groups?.['mark']])), text: stdout + stderr };
 }
 
@@ -71,7 +71,17 @@ test('doctor before there is a homeserver fails at that, and only at that', asyn
   const { status, marks } = await doctor();
 
   expect(status).toBe(1);
-  expect(marks).toEqual({ config: '✓', homeserver: '✗', 'key file': '✓', database: '✓', model: '✓', PUBLIC_URL: '–' });
+  expect(marks).toEqual({
+    config: '✓',
+    homeserver: '✗',
+    'key file': '✓',
+    database: '✓',
+    model: '✓',
+    PUBLIC_URL: '–',
+    Blocksync: '–',
+    'signing key': '✓',
+    access: '✓',
+  });
 });
 
 test('doctor on a homeserver that does not know the registration says so, and start ends with the same reason', async () => {
@@ -118,6 +128,9 @@ test('start becomes ready, and every check of doctor passes', async () => {
     inbox: '✓',
     model: '✓',
     PUBLIC_URL: '✓',
+    Blocksync: '–',
+    'signing key': '✓',
+    access: '✓',
   });
   expect(status).toBe(0);
 });

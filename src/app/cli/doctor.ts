@@ -5,8 +5,13 @@
 import { randomUUID } from 'node:crypto';
 import { connectMatrix } from '../../../appservice/client.ts';
 import { type Config, readEnvironment } from '../../config.ts';
+import { createGuardedFetch } from '../../net/guarded-fetch.ts';
 import { systemClock } from '../../system-clock.ts';
-import { loadConfig } from '../load-config.ts';
+import { createResolveKeys } from '../../ucan/did/resolve-keys.ts';
+import { readCurrentKey } from '../../ucan/oracle-keys.ts';
+import { dataPaths } from '../data-paths.ts';
+import { loadConfig, loadKeys } from '../load-config.ts';
+import { checkBlocksync, checkSigningKey, countUseGrants, decideAccess, planOldKeyChecks } from './doctor/authority-checks.ts';
 import { buildLine, type Check, failed, passed } from './doctor/check.ts';
 import { checkData } from './doctor/data-checks.ts';
 import { checkHomeserver } from './doctor/homeserver-checks.ts';
@@ -36,6 +41,23 @@ async function* checkEverything(settings: string | undefined): AsyncGenerator<Ch
   yield* checkData(config);
   yield await checkModel(config);
   yield await checkPublicUrl(config);
+  yield* checkAuthority(config);
+}
+
+async function* checkAuthority(config: Config): AsyncGenerator<Check> {
+  const paths = dataPaths(config.dataDir);
+  const fetch = createGuardedFetch({ clock: systemClock });
+  try {
+    yield await checkBlocksync(config, fetch);
+    const keyFile = config.oracleKeyFile ?? paths.key;
+    const key = await readCurrentKey({ keyFile, mnemonic: config.signingMnemonic?.reveal() ?? null });
+    const keysOf = createResolveKeys({ blocksyncUrl: config.blocksyncGraphqlUrl ?? null, fetch, clock: systemClock });
+    yield await checkSigningKey({ did: config.oracleDid, key, keysOf });
+    if (key.ok) yield* planOldKeyChecks(await loadKeys(config));
+    yield* decideAccess(config, countUseGrants(paths.database));
+  } finally {
+    await fetch.close();
+  }
 }
 
 async function* checkMatrix(config: Config): AsyncGenerator<Check> {

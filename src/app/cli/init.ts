@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { access, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join, relative, resolve } from 'node:path';
 import { buildRegistration, registrationYaml } from '../../../appservice/registration.ts';
-import { type Environment, readConfig } from '../../config.ts';
+import { describeConfig, type Environment, readConfig } from '../../config.ts';
 import { buildKeyFile, generateKey } from '../../ucan/signing-key.ts';
 import { dataPaths } from '../data-paths.ts';
 import { CliError, configError } from './cli-error.ts';
@@ -92,12 +92,18 @@ function buildEnvFile(options: InitOptions, registrationFile: string): string {
     '# OPENAI_API_KEY=',
     options.model === undefined ? '# MODEL_MAIN=' : `MODEL_MAIN=${quote(options.model)}`,
     '',
+    '# Where people reach the sidecar: links to authorise the oracle start with it. Others than you need an https:// address that leads to its PORT',
+    `PUBLIC_URL=http://127.0.0.1:${defaultPort()}`,
+    '',
     '# Accounts that may chat from ordinary clients, without signing',
     `# UNSIGNED_USERS=@*:${options.serverName.toLowerCase()}`,
     '',
   ];
   return lines.join('\n');
 }
+
+/** Of the sidecar, as long as PORT is not set. */
+const defaultPort = (): string | undefined => describeConfig().find(({ name }) => name === 'PORT')?.default;
 
 const quote = (text: string): string => (/^[\w./:@-]+$/u.test(text) ? text : `'${text}'`);
 
@@ -152,7 +158,7 @@ experimental_features:
   msc3202_transaction_extensions: true
 
 2. ${options.model === undefined ? 'Set MODEL_MAIN (and OPENAI_BASE_URL, OPENAI_API_KEY) in .env' : 'Set OPENAI_API_KEY in .env if the model needs a key'}, UNSIGNED_USERS for accounts that do not sign,
-   and PUBLIC_URL to where people reach the sidecar (http://127.0.0.1:3000 to try it on this machine).
+   and PUBLIC_URL to where people reach the sidecar (as written it is for trying it on this machine).
 3. Run \`matrix-oracle start\`, then \`matrix-oracle doctor\` beside it (in a clone: \`npm run oracle -- start\`, \`npm run oracle -- doctor\`).
 4. Invite ${account} into a direct chat.
 `;

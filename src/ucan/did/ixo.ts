@@ -31,7 +31,9 @@ const nodeSchema = z.object({ id: z.string(), verificationMethod: z.unknown().op
 
 export type IxoAnswer =
   | { readonly kind: 'keys'; readonly value: DidKeys }
-  /** No such DID, no key we can use, or no answer of this kind at all. */
+  /** No such DID, or no key of it that we can use. */
+  | { readonly kind: 'no_keys' }
+  /** Not what was asked. */
   | { readonly kind: 'nothing' }
   /** GraphQL refused the query; `unknownService` when it said that it does not know that field. */
   | { readonly kind: 'errors'; readonly unknownService: boolean };
@@ -44,13 +46,15 @@ export function readIxoAnswer(text: string, did: string): IxoAnswer {
   if (errors != null && errors.length > 0) {
     return { kind: 'errors', unknownService: errors.some(({ message }) => /cannot query field\W+service\b/iu.test(message)) };
   }
-  const nodes = data?.iids?.nodes ?? [];
+  const nodes = data?.iids?.nodes;
+  if (nodes === undefined) return { kind: 'nothing' };
+  if (nodes.length === 0) return { kind: 'no_keys' };
   const node = nodeSchema.safeParse(nodes[0]);
   // Whoever answers for somebody else, or for several, was not asked that.
   if (nodes.length !== 1 || !node.success || node.data.id !== did) return { kind: 'nothing' };
   const keys = readKeys(readList(node.data.verificationMethod));
   return keys.length === 0
-    ? { kind: 'nothing' }
+    ? { kind: 'no_keys' }
     : { kind: 'keys', value: { keys, homeserver: readHomeserver(readList(node.data.service)) } };
 }
 

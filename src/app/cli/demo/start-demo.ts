@@ -145,6 +145,7 @@ function buildConfig({ folder, homeserver, ports, model }: ConfigParts): Config 
     MODEL_MAIN: model.name,
     APPSERVICE_PORT: String(ports.appservice),
     PORT: String(ports.sidecar),
+    PUBLIC_URL: `http://127.0.0.1:${ports.sidecar}`,
     METRICS_PORT: String(ports.metrics),
   });
   if (!config.ok) throw configError(config.error);

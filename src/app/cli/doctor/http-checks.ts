@@ -1,7 +1,7 @@
 /** The model and the way people reach the sidecar. Each asks one cheap question; no prompt is sent, nothing is charged. */
 import { connect } from 'node:net';
 import type { Config } from '../../../config.ts';
-import { type Check, failed, passed, skipped } from './check.ts';
+import { type Check, failed, passed, skipped, warned } from './check.ts';
 
 const TIMEOUT_MS = 10_000;
 /** The longest list of models known is about 1 MiB. */
@@ -58,18 +58,32 @@ export async function checkPublicUrl({ publicUrl, host, port }: Pick<Config, 'pu
   if (publicUrl === undefined) {
     return failed(
       name,
-      'not set, so notices cannot hold a link',
+      'not set, so people with ordinary clients get no link to authorise the oracle with',
       'Set PUBLIC_URL to where people reach the sidecar, such as https://oracle.example.org.',
     );
   }
-  if (!(await isListening(host, port)))
-    return skipped(name, `not tried, because the oracle is not running at http://${host}:${port}; start it and run doctor again`);
+  const insecure = warned(
+    name,
+    `${publicUrl} is not https, so nobody can sign on the authorise page: browsers offer no keys there`,
+    'Put a proxy with a certificate in front of the sidecar and set PUBLIC_URL to its https:// address.',
+  );
+  const secure = publicUrl.startsWith('https:') || isThisMachine(publicUrl);
+  if (!(await isListening(host, port))) {
+    return secure
+      ? skipped(name, `not tried, because the oracle is not running at http://${host}:${port}; start it and run doctor again`)
+      : insecure;
+  }
   const response = await get(`${publicUrl}/health`);
   const remedy = `Have the proxy at ${publicUrl} pass everything to http://${host}:${port}.`;
   if (response === undefined) return failed(name, `${publicUrl} does not answer`, remedy);
-  return response.text.includes('"live"')
-    ? passed(name, `${publicUrl} leads to the sidecar`)
-    : failed(name, `${publicUrl}/health is not the oracle's (HTTP ${response.status})`, remedy);
+  if (!response.text.includes('"live"')) return failed(name, `${publicUrl}/health is not the oracle's (HTTP ${response.status})`, remedy);
+  return secure ? passed(name, `${publicUrl} leads to the sidecar`) : insecure;
+}
+
+/** Where browsers treat http as secure. */
+function isThisMachine(url: string): boolean {
+  const { hostname = '' } = URL.parse(url) ?? {};
+  return hostname === 'localhost' || hostname.endsWith('.localhost') || hostname === '[::1]' || /^127(?:\.\d{1,3}){3}$/u.test(hostname);
 }
 
 async function get(url: string, headers: Record<string, string> = {}): Promise<{ status: number; text: string } | undefined> {

@@ -33,6 +33,7 @@ test('init writes registration, key and settings that fit each other, for their 
   const { config } = loaded.value;
   expect(config.matrixAsToken.reveal()).toBe(registration.value.as_token);
   expect(config).toMatchObject({ oracleDid: key.value.did, matrixServerName: 'example.org', modelMain: 'small' });
+  expect(config.publicUrl).toBe(`http://127.0.0.1:${config.port}`);
   expect(loaded.value.warnings).toEqual([]);
 });
 

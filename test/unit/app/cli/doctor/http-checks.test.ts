@@ -69,6 +69,16 @@ test('PUBLIC_URL: unset is a fault, a running oracle behind it is seen, another 
   expect([unset.status, good.status, stopped.status, other.status]).toEqual(['failed', 'ok', 'skipped', 'failed']);
 });
 
+test.each([
+  ['http://oracle.internal:3000', 'warning'],
+  ['http://127.0.0.1.example.org', 'warning'],
+  ['http://localhost:3000', 'skipped'],
+  ['http://[::1]:3000', 'skipped'],
+  ['https://oracle.example.org', 'skipped'],
+])('PUBLIC_URL %s, where browsers may offer no keys: %s', async (publicUrl, status) => {
+  expect((await checkPublicUrl({ publicUrl, host: '127.0.0.1', port: 1 })).status).toBe(status);
+});
+
 test('a port without a listener is not listening', async () => {
   expect(await isListening('127.0.0.1', 1)).toBe(false);
 });
