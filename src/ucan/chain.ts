@@ -59,8 +59,6 @@ export interface ChainPorts {
   readonly isRevoked: (token: { tokenId: TokenId; cid: string }, issuers: readonly Did[]) => boolean;
   /** Wall clock ms. */
   readonly now: () => number;
-  /** DIDs the oracle answers to; a grant to anybody else is a session grant and must end within LIMITS.sessionGrantLifetimeS. */
-  readonly oracleDids?: () => readonly Did[];
 }
 
 /** Grants in `beside` (the `dlg` of the event) count as proofs by CID, too. The invocation's own window is not judged here but where it is bound. */
@@ -103,10 +101,7 @@ const WORST_FIRST = [
 export function createVerifier(ports: ChainPorts, count: ChainCount = { signatures: 0 }): Verifier {
   return {
     invocation: (token, beside = []) => new Chain(ports, [token, ...beside], count).invocation(token.leaf),
-    grant: (token) => {
-      const isSession = ports.oracleDids?.().includes(token.leaf.audience) === false;
-      return new Chain(ports, [token], count).grant(token.leaf, isSession ? LIMITS.sessionGrantLifetimeS : LIMITS.actingGrantLifetimeS);
-    },
+    grant: (token) => new Chain(ports, [token], count).grant(token.leaf),
   };
 }
 
@@ -149,7 +144,7 @@ class Chain {
     const carried: VerifiedGrant[] = [];
     for (const link of grants.filter(({ cid }) => this.#known.get(cid)?.stored === false)) {
       // A grant whose other rights do not hold carries this message, but is not kept.
-      const grant = await this.grant(link, LIMITS.actingGrantLifetimeS);
+      const grant = await this.grant(link);
       if (grant.ok && grant.value.principal === principal) carried.push(grant.value);
     }
     const grantsUntil = grants.length === 0 ? null : endOf(grants);
@@ -167,7 +162,8 @@ class Chain {
     return ways.ok ? waysFor(ways.value, claim, claim.with as Did) : ways;
   }
 
-  async grant(leaf: GatedUcan, lifetimeS: number): Promise<Result<VerifiedGrant, ErrorCode>> {
+  /** Which kind of grant it is, and so whether it lives too long for that kind, is asked when it is stored. */
+  async grant(leaf: GatedUcan): Promise<Result<VerifiedGrant, ErrorCode>> {
     if (!this.#mayBeSigned(leaf)) return err('BAD_SIGNATURE');
     const ways = findWays(leaf, (cid) => this.#find(cid)?.link);
     if (!ways.ok) return ways;
@@ -176,7 +172,7 @@ class Chain {
     if (owners.length === 0) return err(bestOf(ways.value.map(({ end }) => (end === 'root' ? 'NOT_DELEGATED' : end))));
     const failures: ErrorCode[] = [];
     for (const owner of owners) {
-      const links = await this.#linksOfGrant(leaf, { ways: ways.value, owner, lifetimeS });
+      const links = await this.#linksOfGrant(leaf, { ways: ways.value, owner });
       if (links.ok) return ok(this.#buildGrant(leaf, links.value, owner));
       if (links.error === 'TOO_MANY_PROOFS') return links;
       failures.push(links.error);
@@ -187,13 +183,12 @@ class Chain {
   /** The links that all of the grant's rights rest on, the grant first. */
   async #linksOfGrant(
     leaf: GatedUcan,
-    { ways, owner, lifetimeS }: { ways: readonly Way[]; owner: Did; lifetimeS: number },
+    { ways, owner }: { ways: readonly Way[]; owner: Did },
   ): Promise<Result<readonly GatedUcan[], ErrorCode>> {
     const candidates = allOf(leaf.capabilities.map((claim) => waysFor(ways, claim, owner)));
     if (!candidates.ok) return candidates;
     if (!(await this.#resolve(candidates.value.flat(2)))) return err('TOO_MANY_PROOFS');
-    const limit = (n: number) => (n === 0 ? lifetimeS : LIMITS.actingGrantLifetimeS);
-    const held = allOf(candidates.value.map((some) => this.#firstThatHolds(some, limit)));
+    const held = allOf(candidates.value.map((some) => this.#firstThatHolds(some, () => LIMITS.actingGrantLifetimeS)));
     return held.ok ? ok([...new Set(held.value.flat())]) : held;
   }
 

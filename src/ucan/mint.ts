@@ -49,15 +49,9 @@ export function mintUcan({ key, issuer = key.did, proofs = [], proofLinks = [], 
   return buildFile({ cid: cidOf(block).toString('hex'), block, proofs: named }, known);
 }
 
-export interface GrantToSign {
-  readonly key: SigningKey;
-  readonly issuer?: Did | undefined;
-  readonly audience: Did;
-  readonly capabilities: readonly UcanCapability[];
+export interface GrantToSign extends Omit<UcanToMint, 'expiration' | 'facts'> {
   /** Milliseconds since the epoch. */
   readonly expiresAt: number;
-  readonly nonce: string;
-  readonly proofs?: readonly GatedToken[] | undefined;
 }
 
 /** A grant: acting when it is made out to the oracle, session when to a key of the client. */
