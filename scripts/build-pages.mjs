@@ -6,6 +6,7 @@
 import { copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { collectLicenses } from './collect-licenses.mjs';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const SOURCE = join(ROOT, 'src/sidecar/pages/authorise');
@@ -13,8 +14,8 @@ const OUT = join(ROOT, 'dist/pages/authorise');
 
 /** Whose code is in the bundle; their licences ask for being named in every copy. */
 const BANNER = [
-  'matrix-oracle, Apache-2.0. Contains @ipld/dag-ucan, @ipld/dag-cbor, cborg, multiformats (Apache-2.0 OR MIT, Protocol Labs and contributors),',
-  '@scure/bip39, @noble/hashes and @scure/base (MIT, Paul Miller).',
+  'matrix-oracle, Apache-2.0. Contains @ipld/dag-ucan, @ipld/dag-cbor, @ipld/dag-json, multiformats (Apache-2.0 OR MIT), cborg (Apache-2.0),',
+  '@scure/bip39 and @noble/hashes (MIT, Paul Miller): LICENSES.txt beside the page as it is published.',
 ].join(' ');
 
 let rolldown;
@@ -44,6 +45,7 @@ const fresh = `${OUT}.${process.pid}`;
 rmSync(fresh, { recursive: true, force: true });
 mkdirSync(fresh, { recursive: true });
 writeFileSync(join(fresh, 'app.js'), `/*! ${BANNER} */\n${script.code}`);
+writeFileSync(join(fresh, 'LICENSES.txt'), collectLicenses(script.moduleIds));
 for (const name of ['index.html', 'app.css']) copyFileSync(join(SOURCE, name), join(fresh, name));
 rmSync(OUT, { recursive: true, force: true });
 renameSync(fresh, OUT);

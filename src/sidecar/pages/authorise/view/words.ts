@@ -8,7 +8,7 @@ export function showNewWords(shell: Shell, words: readonly string[], { next, bac
     text('They are your account. Write them on paper, in this order, and keep them where only you find them.'),
     el(
       'ol',
-      { className: 'words notranslate', attributes: { translate: 'no', 'aria-label': 'Your 12 words' } },
+      { className: 'words notranslate', attributes: { translate: 'no', 'aria-label': 'Your 12 words', role: 'list' } },
       ...words.map((word) => el('li', {}, word)),
     ),
     text(
