@@ -7,6 +7,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseEnv } from 'node:util';
 import { type Registration, readRegistration } from '../../appservice/registration.ts';
+import { configSchema } from '../config/fields.ts';
 import { type Config, type ConfigProblem, type Environment, planIdleWarnings, planUnknownWarnings, readConfig } from '../config.ts';
 import { type Did, parseDid } from '../ids.ts';
 import { err, ok, type Result } from '../result.ts';
@@ -92,6 +93,12 @@ export async function loadKeySettings(options: LoadConfigOptions): Promise<Resul
 /** Of the settings only where the data lies: looking into the inbox must work when the model's key is missing. */
 export async function loadDataDir(options: LoadConfigOptions): Promise<string> {
   return (await readWithEnvFile(options, []))['DATA_DIR'] || './data';
+}
+
+/** Of the settings only who may use the oracle; undefined when ACCESS is none of its words. */
+export async function loadAccess(options: LoadConfigOptions): Promise<Config['access'] | undefined> {
+  const given = configSchema.shape.ACCESS.safeParse((await readWithEnvFile(options, []))['ACCESS']);
+  return given.success ? given.data : undefined;
 }
 
 const FILLED_BY: Readonly<Record<string, readonly string[]>> = {

@@ -98,11 +98,11 @@ const CID_HEX = /^[0-9a-f]{72}$/u;
 
 /** The issuer of the link at `index` and of every link above it: who may take it back. A second branch of the chain has no say. */
 export function revokersOf(links: readonly GrantRef[], index: number): Did[] {
-  const link = links[index];
-  if (link === undefined) return [];
-  const issuers = [link.issuer];
-  for (const above of links.slice(index + 1)) if (issuers.includes(above.audience)) issuers.push(above.issuer);
-  return [...new Set(issuers)];
+  const start = links[index];
+  const issuers = new Set<Did>(start === undefined ? [] : [start.issuer]);
+  // A set is walked on over what is added meanwhile, so this climbs to the roots in whatever order the links stand.
+  for (const issuer of issuers) for (const link of links) if (link.audience === issuer) issuers.add(link.issuer);
+  return [...issuers];
 }
 
 export function createGrants({ store }: { store: Store }): Grants {

@@ -3,14 +3,10 @@
  * Reads the database beside the running process, and orders by a row in `control` that the process executes: there is no admin over HTTP,
  * and two writers of one inbox row would break its order (G3).
  */
-import { existsSync } from 'node:fs';
-import Sqlite, { type Database } from 'better-sqlite3';
-import { readEnvironment } from '../../config.ts';
 import { parseEventId } from '../../ids.ts';
 import { systemClock } from '../../system-clock.ts';
-import { dataPaths } from '../data-paths.ts';
-import { loadDataDir } from '../load-config.ts';
 import { CliError } from './cli-error.ts';
+import { openDatabase, printable } from './open-database.ts';
 
 interface Row {
   readonly event_id: string;
@@ -33,7 +29,7 @@ const STATES: Readonly<Record<string, string>> = { dead: "state = 'dead'", ready
 export async function runInboxList({ state, limit, json, settings }: ListOptions): Promise<void> {
   const where = STATES[state];
   if (where === undefined) throw new CliError('--state is none of: dead, ready, all.');
-  const database = await openDatabase({ settings, readonly: true });
+  const database = await openDatabase({ settings, readonly: true, probe: PROBE });
   try {
     const columns = 'event_id, room_id, sender, type, state, attempts, received_at, error';
     const rows = database.prepare(`SELECT ${columns} FROM inbox WHERE ${where} ORDER BY id LIMIT ?`).all(limit) as Row[];
@@ -57,9 +53,6 @@ function buildTable(rows: readonly Row[], { total, state, now }: { total: number
   return `${[...lines.map(printable), ...rest, ...hint].join('\n')}\n`;
 }
 
-/** Ids come from strangers: no control character of theirs reaches the terminal. */
-const printable = (text: string): string => text.replace(/[\u0000-\u001f\u007f-\u009f]/gu, '?');
-
 function buildAge(ms: number): string {
   const minutes = Math.floor(ms / 60_000);
   if (minutes < 60) return `${Math.max(0, minutes)} min`;
@@ -75,7 +68,7 @@ export async function runInboxRequeue(events: readonly string[], { all, settings
   if (all === events.length > 0) throw new CliError('name the events to requeue, or give --all.');
   const bad = events.find((event) => !parseEventId(event).ok);
   if (bad !== undefined) throw new CliError(`${printable(bad)} is not an event id ($…); quote it, because of the $.`);
-  const database = await openDatabase({ settings, readonly: false });
+  const database = await openDatabase({ settings, readonly: false, probe: PROBE });
   try {
     const dead = new Set((database.prepare("SELECT event_id FROM inbox WHERE state = 'dead'").all() as Row[]).map((row) => row.event_id));
     const asked = all ? [...dead] : events;
@@ -99,16 +92,4 @@ export async function runInboxRequeue(events: readonly string[], { all, settings
 
 /** `control.kind`; its argument is the event id. */
 const REQUEUE = 'inbox.requeue';
-const BUSY_TIMEOUT_MS = 5_000;
-
-async function openDatabase({ settings, readonly }: { settings: string | undefined; readonly: boolean }): Promise<Database> {
-  const path = dataPaths(await loadDataDir({ environment: readEnvironment(), settings })).database;
-  if (!existsSync(path)) throw new CliError(`there is no database at ${path}: run this where the oracle's .env is, or set DATA_DIR.`);
-  try {
-    const database = new Sqlite(path, { readonly, fileMustExist: true, timeout: BUSY_TIMEOUT_MS });
-    database.prepare('SELECT id FROM inbox LIMIT 1').get();
-    return database;
-  } catch (cause) {
-    throw new CliError(`${path} cannot be read as the oracle's database: run this as the user that runs the oracle.`, { cause });
-  }
-}
+const PROBE = 'SELECT id FROM control';

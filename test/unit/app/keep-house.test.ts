@@ -1,5 +1,9 @@
+import type { Insertable } from 'kysely';
 import { expect, test } from 'vitest';
 import { keepHouse } from '../../../src/app/keep-house.ts';
+import type { Did, RunId } from '../../../src/ids.ts';
+import type { GrantsTable } from '../../../src/store/schema.ts';
+import { writeAudit } from '../../../src/turn/audit.ts';
 import { buildCore } from '../../fakes/core.ts';
 import { BOB, eventId, incoming, ROOM, STRANGER } from '../../fakes/events.ts';
 import { settle } from '../../fakes/memory-store.ts';
@@ -44,5 +48,53 @@ test('a sweep forgets all that is old, not only as much as fits one step (G14)',
   await settle(50);
 
   expect(core.store.read.all(core.store.sql.selectFrom('seen').select('event_id').limit(1))).toEqual([]);
+  house.stop();
+});
+
+test('ended grants and old nonces are forgotten; live grants and revocations stay (G14)', async () => {
+  const core = buildCore();
+  const { store, clock } = core;
+  const grant = (name: string, expiresAt: number) =>
+    ({
+      ...{ token_id: name, cid: name, kind: 'acting', did: 'did:key:z1', audience: 'did:key:z2', capabilities: '[]', path: '[]', car: '' },
+      ...{ expires_at: expiresAt, source: 'http', stored_at: clock.now(), matrix_user_id: null },
+      ...{ shown_at: null, activated_at: null, revoked_at: null },
+    }) as unknown as Insertable<GrantsTable>;
+  await store.write((tx) => {
+    tx.run(store.sql.insertInto('grants').values([grant('ended', clock.now() + 1), grant('live', clock.now() + 30 * DAY_MS)]));
+    tx.run(store.sql.insertInto('revocations').values({ id: 'x', did: 'did:key:z1' as Did, at: clock.now() }));
+    core.authoriseLinks.issue(tx, { user: BOB, room: ROOM }, clock.now());
+  });
+  const house = keepHouse({ ...core, retentionMs: DAY_MS, removeIdleCheckpoints: () => 0 });
+
+  clock.advance(2 * DAY_MS);
+  await settle();
+  clock.advance(SWEEP_MS);
+  await settle();
+
+  const rows = (table: 'grants' | 'revocations' | 'authorise_links') => store.read.all(store.sql.selectFrom(table).selectAll());
+  expect(rows('grants')).toMatchObject([{ token_id: 'live' }]);
+  expect(rows('revocations')).toHaveLength(1);
+  expect(rows('authorise_links')).toEqual([]);
+  house.stop();
+});
+
+test('what was allowed, and what a run was refused, is never forgotten; what strangers asked in vain is', async () => {
+  const core = buildCore();
+  const { store, clock } = core;
+  await store.write((tx) => {
+    const at = clock.now();
+    writeAudit(store, tx, { at, decision: 'allowed' });
+    writeAudit(store, tx, { at, decision: 'refused', code: 'NEEDS_GRANT', run_id: 'run' as RunId });
+    writeAudit(store, tx, { at, decision: 'refused', code: 'NO_AUTHORITY' });
+  });
+  const house = keepHouse({ ...core, retentionMs: DAY_MS, removeIdleCheckpoints: () => 0 });
+
+  clock.advance(2 * DAY_MS);
+  await settle();
+  clock.advance(SWEEP_MS);
+  await settle();
+
+  expect(store.read.all(store.sql.selectFrom('audit').select('code').orderBy('id'))).toEqual([{ code: null }, { code: 'NEEDS_GRANT' }]);
   house.stop();
 });

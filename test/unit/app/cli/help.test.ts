@@ -17,6 +17,8 @@ describe.concurrent('help and the command line', { timeout: 30_000 }, () => {
     'inbox',
     'inbox list',
     'inbox requeue',
+    'audit',
+    'grant-use',
     'demo',
   ])('`%s --help` shows an example', async (command) => {
     const result = await cli.run([...command.split(' ').filter((word) => word !== ''), '--help']);
