@@ -18,6 +18,7 @@ import { createOutbox } from '../../../../src/outbox/outbox.ts';
 import type { RunView } from '../../../../src/runs/projection.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, foldFrame, type Run, type RunStatus } from '../../../../src/runs/run.ts';
 import { openStore, StorageError } from '../../../../src/store/store.ts';
+import { NO_GRANTS } from '../../../../src/turn/principal.ts';
 import { fakeClock } from '../../../fakes/fake-clock.ts';
 import { fakeSender, fakeTimeline } from '../../../fakes/fake-sender.ts';
 import { foldRoom, type ShownInRoom } from '../../../fakes/fold-room.ts';
@@ -35,6 +36,9 @@ const aRun = (more: Partial<Run> = {}): Run => ({
   threadRoot: ROOT,
   owner: 'did:key:zOwner' as PrincipalId,
   principalId: 'did:key:zOwner' as PrincipalId,
+  did: null,
+  grants: NO_GRANTS,
+  tainted: false,
   matrixUserId: '@user:example.org' as UserId,
   tier: 'signed',
   client: 'matrix',
