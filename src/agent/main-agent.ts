@@ -35,7 +35,7 @@ import { type AnswerWriter, createAnswerWriter } from './answer-writer.ts';
 import { callModel, createToolBinder } from './call-model.ts';
 import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window.ts';
 import { buildSystemPrompt } from './prompt.ts';
-import { runTool, type ToolCall } from './run-tool.ts';
+import { runTool, type ToolCall, type ToolRunOptions } from './run-tool.ts';
 import { createTaint, hasForeignResult, isForeignEntry, type Taint } from './taint.ts';
 import { buildMessage, buildTurnMessages, readAnswer, textOf } from './turn-messages.ts';
 
@@ -233,48 +233,54 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     return message;
   }
 
+  const toolOptions = (turn: Turn): ToolRunOptions => ({
+    run: turn.run,
+    tools: registry.tools,
+    marks,
+    knownCalls: callIdsOf(turn.messages),
+    authority: options.authority,
+    tainted: turn.taint.isOn,
+    audit: options.audit,
+    clock,
+    logger: turn.logger,
+    signal: turn.stop.signal,
+    sendFrame: (data) => {
+      if (!turn.over) turn.job.output.toolCall(data);
+    },
+    buildContext: (asked, tool, { signal, isOver, readsForeign }) =>
+      buildRuntimeContext({
+        run: turn.run,
+        now: () => clock.now(),
+        models,
+        matrix: reportReads(matrix, readsForeign),
+        downstream: options.downstream,
+        actingGrants: () => options.authority.actingGrants(turn.run, clock.now()),
+        isTainted: () => turn.taint.isOn,
+        config: options.pluginConfig ?? {},
+        plugins: registry.names,
+        logger: turn.logger,
+        readMessages: () => [...turn.window, ...turn.messages],
+        sendToolCall: (data) => turn.job.output.toolCall(data),
+        signal,
+        isOver: () => turn.over || isOver(),
+        plugin: tool.plugin,
+        call: {
+          id: asked.id,
+          tool: asked.name,
+          mayWriteExternally: tool.definition.effect === 'write' && tool.definition.reach === 'external',
+        },
+      }),
+  });
+
   async function useTool(turn: Turn, call: ToolCall): Promise<ToolMessage> {
     turn.toolCalls += 1;
     if (turn.toolCalls > LIMITS.toolCallsPerRun) turn.toolsClosed = true;
     const message = turn.toolsClosed
       ? new ToolMessage({ tool_call_id: call.id, name: call.name, status: 'error', content: TOOLS_CLOSED })
-      : await runTool(call, {
-          run: turn.run,
-          tools: registry.tools,
-          marks,
-          knownCalls: callIdsOf(turn.messages),
-          authority: options.authority,
-          tainted: turn.taint.isOn,
-          audit: options.audit,
-          clock,
-          logger: turn.logger,
-          signal: turn.stop.signal,
-          sendFrame: (data) => {
-            if (!turn.over) turn.job.output.toolCall(data);
-          },
-          buildContext: (asked, tool, { signal, isOver, readsForeign }) =>
-            buildRuntimeContext({
-              run: turn.run,
-              now: () => clock.now(),
-              models,
-              matrix: reportReads(matrix, readsForeign),
-              downstream: options.downstream,
-              actingGrants: () => options.authority.actingGrants(turn.run, clock.now()),
-              isTainted: () => turn.taint.isOn,
-              config: options.pluginConfig ?? {},
-              plugins: registry.names,
-              logger: turn.logger,
-              readMessages: () => [...turn.window, ...turn.messages],
-              sendToolCall: (data) => turn.job.output.toolCall(data),
-              signal,
-              isOver: () => turn.over || isOver(),
-              plugin: tool.plugin,
-              call: {
-                id: asked.id,
-                tool: asked.name,
-                mayWriteExternally: tool.definition.effect === 'write' && tool.definition.reach === 'external',
-              },
-            }),
+      : await runTool(call, toolOptions(turn)).catch((error: unknown) => {
+          // It ends the run. Other calls of this step end with it, or the library would put what they throw into one error.
+          turn.stop.abort(error);
+          throw error;
         });
     turn.messages = [...turn.messages, message];
     noteRepetition(turn, call, message);

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { type AccessRules, isListed, matchesGlob, mayInvite, mayUse } from '../../../src/admission/access.ts';
+import { type AccessRules, decideAccess, isListed, matchesGlob, mayInvite, mayUse } from '../../../src/admission/access.ts';
 import type { UserId } from '../../../src/ids.ts';
+import type { Tier } from '../../../src/turn/principal.ts';
 
 const user = (text: string): UserId => text as UserId;
 const rules = (change: Partial<AccessRules> = {}): AccessRules => ({
@@ -86,4 +87,95 @@ test('unsigned users must be listed and on a server that we trust (DESIGN §5)',
   expect(isListed(user('@bob:example.org'), listing)).toBe(false);
   expect(isListed(user('@bob:elsewhere.net'), listing)).toBe(false);
   expect(isListed(user('@alice:example.org'), rules())).toBe(false);
+});
+
+test('granted lets trusted servers in, and from anywhere what is signed; the rows are asked later; invites come from trusted servers', () => {
+  const granted = rules({ access: 'granted' });
+
+  expect(mayUse(user('@alice:example.org'), granted)).toBe(true);
+  expect(mayUse(user('@alice:elsewhere.net'), granted)).toBe(false);
+  expect(mayUse(user('@alice:elsewhere.net'), granted, true)).toBe(true);
+  expect([user('@alice:example.org'), user('@alice:elsewhere.net')].map((id) => mayInvite(id, granted))).toEqual([true, false]);
+});
+
+test('a signature opens no other mode', () => {
+  const foreign = user('@alice:elsewhere.net');
+
+  expect(mayUse(foreign, rules(), true)).toBe(false);
+  expect(mayUse(foreign, rules({ access: 'allowed', allowedUsers: ['@bob:elsewhere.net'] }), true)).toBe(false);
+});
+
+const TRUSTED = user('@alice:example.org');
+const OTHER = user('@alice:elsewhere.net');
+/** Every combination: mode, tier, server, row; for `allowed` both with the account listed and without. */
+test.each<[AccessRules['access'], 'listed account' | '', Tier, 'trusted' | 'foreign', 'row' | 'no row', string]>([
+  ['own-server', '', 'signed', 'trusted', 'row', 'in'],
+  ['own-server', '', 'signed', 'trusted', 'no row', 'in'],
+  ['own-server', '', 'signed', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['own-server', '', 'signed', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['own-server', '', 'sender-bound', 'trusted', 'row', 'in'],
+  ['own-server', '', 'sender-bound', 'trusted', 'no row', 'in'],
+  ['own-server', '', 'sender-bound', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['own-server', '', 'sender-bound', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['own-server', '', 'listed', 'trusted', 'row', 'in'],
+  ['own-server', '', 'listed', 'trusted', 'no row', 'in'],
+  ['own-server', '', 'listed', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['own-server', '', 'listed', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['allowed', 'listed account', 'signed', 'trusted', 'row', 'in'],
+  ['allowed', 'listed account', 'signed', 'trusted', 'no row', 'in'],
+  ['allowed', 'listed account', 'signed', 'foreign', 'row', 'in'],
+  ['allowed', 'listed account', 'signed', 'foreign', 'no row', 'in'],
+  ['allowed', 'listed account', 'sender-bound', 'trusted', 'row', 'in'],
+  ['allowed', 'listed account', 'sender-bound', 'trusted', 'no row', 'in'],
+  ['allowed', 'listed account', 'sender-bound', 'foreign', 'row', 'UNTRUSTED_SERVER'],
+  ['allowed', 'listed account', 'sender-bound', 'foreign', 'no row', 'UNTRUSTED_SERVER'],
+  ['allowed', 'listed account', 'listed', 'trusted', 'row', 'in'],
+  ['allowed', 'listed account', 'listed', 'trusted', 'no row', 'in'],
+  ['allowed', 'listed account', 'listed', 'foreign', 'row', 'UNTRUSTED_SERVER'],
+  ['allowed', 'listed account', 'listed', 'foreign', 'no row', 'UNTRUSTED_SERVER'],
+  ['allowed', '', 'signed', 'trusted', 'row', 'NOT_ALLOWED'],
+  ['allowed', '', 'signed', 'trusted', 'no row', 'NOT_ALLOWED'],
+  ['allowed', '', 'signed', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['allowed', '', 'signed', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['allowed', '', 'sender-bound', 'trusted', 'row', 'NOT_ALLOWED'],
+  ['allowed', '', 'sender-bound', 'trusted', 'no row', 'NOT_ALLOWED'],
+  ['allowed', '', 'sender-bound', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['allowed', '', 'sender-bound', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['allowed', '', 'listed', 'trusted', 'row', 'NOT_ALLOWED'],
+  ['allowed', '', 'listed', 'trusted', 'no row', 'NOT_ALLOWED'],
+  ['allowed', '', 'listed', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['allowed', '', 'listed', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['granted', '', 'signed', 'trusted', 'row', 'in'],
+  ['granted', '', 'signed', 'trusted', 'no row', 'NOT_ALLOWED'],
+  ['granted', '', 'signed', 'foreign', 'row', 'in'],
+  ['granted', '', 'signed', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['granted', '', 'sender-bound', 'trusted', 'row', 'in'],
+  ['granted', '', 'sender-bound', 'trusted', 'no row', 'NOT_ALLOWED'],
+  ['granted', '', 'sender-bound', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['granted', '', 'sender-bound', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['granted', '', 'listed', 'trusted', 'row', 'in'],
+  ['granted', '', 'listed', 'trusted', 'no row', 'NOT_ALLOWED'],
+  ['granted', '', 'listed', 'foreign', 'row', 'NOT_ALLOWED'],
+  ['granted', '', 'listed', 'foreign', 'no row', 'NOT_ALLOWED'],
+  ['open', '', 'signed', 'trusted', 'row', 'in'],
+  ['open', '', 'signed', 'trusted', 'no row', 'in'],
+  ['open', '', 'signed', 'foreign', 'row', 'in'],
+  ['open', '', 'signed', 'foreign', 'no row', 'in'],
+  ['open', '', 'sender-bound', 'trusted', 'row', 'in'],
+  ['open', '', 'sender-bound', 'trusted', 'no row', 'in'],
+  ['open', '', 'sender-bound', 'foreign', 'row', 'UNTRUSTED_SERVER'],
+  ['open', '', 'sender-bound', 'foreign', 'no row', 'UNTRUSTED_SERVER'],
+  ['open', '', 'listed', 'trusted', 'row', 'in'],
+  ['open', '', 'listed', 'trusted', 'no row', 'in'],
+  ['open', '', 'listed', 'foreign', 'row', 'UNTRUSTED_SERVER'],
+  ['open', '', 'listed', 'foreign', 'no row', 'UNTRUSTED_SERVER'],
+])('ACCESS=%s%s, tier %s, %s server, %s: %s (G8)', (access, isAllowed, tier, server, row, expected) => {
+  const allowedUsers = isAllowed === '' ? ['@bob:example.org'] : [TRUSTED, OTHER];
+
+  const answer = decideAccess(
+    { user: server === 'trusted' ? TRUSTED : OTHER, tier, isGranted: () => row === 'row' },
+    rules({ access, allowedUsers, unsignedUsers: ['@*:example.org'] }),
+  );
+
+  expect(answer ?? 'in').toBe(expected);
 });

@@ -102,7 +102,7 @@ describe('a turn', () => {
 });
 
 describe('tools', () => {
-  test('a group cannot be changed without a signed message in a direct chat (G8)', async () => {
+  test('what others notice needs a signed message, in a direct chat and in a group (G8)', async () => {
     let ran = 0;
     const external = tool({
       name: 'post',
@@ -118,11 +118,12 @@ describe('tools', () => {
     );
 
     await one.execute({ run: fakeRun({ tier: 'listed' }) });
-    await one.execute({ run: fakeRun({ direct: false }) });
+    await one.execute({ run: fakeRun({ tier: 'sender-bound', direct: false }) });
     expect(ran).toBe(0);
 
     await one.execute({ run: fakeRun() });
-    expect(ran).toBe(1);
+    await one.execute({ run: fakeRun({ direct: false }) });
+    expect(ran).toBe(2);
   });
 
   test('bad arguments, unknown tools, broken JSON and a throwing handler are messages to the model', async () => {
