@@ -7,8 +7,10 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { rolldown } from 'rolldown';
 import '../src/app/cli/require-node.mjs';
-import { BUNDLED } from './packed-manifest.mjs';
 import { runStep } from './run-step.mjs';
+
+// Not a static import: an older Node would stop at the types before require-node is heard.
+const { BUNDLED } = await import('./packed-manifest.ts');
 
 const ROOT = join(import.meta.dirname, '..');
 const OUT = join(ROOT, 'dist');

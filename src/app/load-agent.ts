@@ -9,10 +9,11 @@ import { createMainRunner, type MainRunner } from '../agent/main-agent.ts';
 import type { Config } from '../config.ts';
 import { createModels, type Models } from '../models/models.ts';
 import type { Logger } from '../observe/logger.ts';
-import { buildPluginRegistry } from '../plugin-host/plugin-registry.ts';
+import { buildPluginRegistry, type PluginRegistry } from '../plugin-host/plugin-registry.ts';
 import { createToolMarks } from '../runs/tool-marks.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { Transcript } from '../sessions/transcript.ts';
+import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import { writeAudit } from '../turn/audit.ts';
@@ -35,6 +36,8 @@ export interface LoadAgentOptions {
 export interface Agent {
   readonly runner: MainRunner;
   readonly models: Models;
+  /** What its tools need people to grant. */
+  readonly abilitiesToAsk: readonly AbilityToAsk[];
 }
 
 export function loadAgent(options: LoadAgentOptions): Agent {
@@ -65,5 +68,18 @@ export function loadAgent(options: LoadAgentOptions): Agent {
     contextMessages: config.contextMessages,
     chance: options.chance,
   });
-  return { runner, models };
+  return { runner, models, abilitiesToAsk: planAbilitiesToAsk(registry.value) };
+}
+
+/** One entry for each ability, whichever tools need it. */
+function planAbilitiesToAsk({ plugins, tools }: PluginRegistry): AbilityToAsk[] {
+  const titles = new Map(plugins.map(({ name, manifest }) => [name, manifest.title]));
+  const asked = new Map<string, AbilityToAsk>();
+  for (const { plugin, definition } of tools.values()) {
+    const { capability } = definition;
+    if (capability === undefined) continue;
+    const { action: can, resource } = capability;
+    asked.set(`${can} ${resource}`, { can, with: resource, title: `${titles.get(plugin) ?? plugin}: ${definition.name}` });
+  }
+  return [...asked.values()];
 }

@@ -15,14 +15,14 @@ import { createRoomActions } from '../../appservice/room-actions.ts';
 import { createRooms, forgetChanged } from '../../appservice/rooms.ts';
 import { createSender } from '../../appservice/sender.ts';
 import { createReconciler } from '../../appservice/sync.ts';
-import type { AccessRules } from '../admission/access.ts';
 import { isTrustedServer, mayUse } from '../admission/access.ts';
 import { createAdmit } from '../admission/admit.ts';
 import { createFloodGuard } from '../admission/flood.ts';
 import { createKnownRooms } from '../admission/known-rooms.ts';
 import { createNotices } from '../admission/notices.ts';
+import { createCommands } from '../commands/commands.ts';
 import { type Config, forgetTracing } from '../config.ts';
-import { createRunIds } from '../ids.ts';
+import { createRunIds, type UserId } from '../ids.ts';
 import { createDispatcher } from '../inbox/dispatcher.ts';
 import type { Inbox, IncomingEvent } from '../inbox/inbox.ts';
 import { createReconcileStore } from '../inbox/reconcile-store.ts';
@@ -36,16 +36,18 @@ import { createScheduler } from '../runs/scheduler.ts';
 import { createViewers } from '../runs/viewers.ts';
 import { createSessions } from '../sessions/sessions.ts';
 import { createTranscript } from '../sessions/transcript.ts';
+import { readAuthorisePage } from '../sidecar/pages/read-pages.ts';
+import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
 import { createSidecar } from '../sidecar/sidecar.ts';
 import { type Clock, sleep } from '../time.ts';
 import { createAuthenticate } from '../turn/authenticate.ts';
 import { createCheckBalance } from '../turn/check-balance.ts';
-import { createLinks } from '../turn/links.ts';
 import { createOpen } from '../turn/open.ts';
+import { createRunAuthority } from '../turn/run-authority.ts';
 import { createThrottle } from '../turn/throttle.ts';
 import type { TurnChecks } from '../turn/turn.ts';
 import { assertSafeDecoder } from '../ucan/decoder-self-test.ts';
-import { verifyInvocation } from '../ucan/verify-invocation.ts';
+import { createAuthority } from './authority.ts';
 import { dataPaths } from './data-paths.ts';
 import { keepHouse } from './keep-house.ts';
 import type { Agent } from './load-agent.ts';
@@ -53,7 +55,7 @@ import { obeyControl } from './obey-control.ts';
 import { observeAdmission, observeRun, readDepths, readHealth } from './observe-work.ts';
 import type { Data } from './open-data.ts';
 import { createPortal } from './portal.ts';
-import { createGreeting, createNoticeWords } from './room-words.ts';
+import { createGreeting, createRoomWords } from './room-words.ts';
 import { StartRefused } from './start-refused.ts';
 import { HomeserverDown, tellOutage } from './tell-outage.ts';
 
@@ -91,12 +93,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   const oracleDid = config.oracleDid;
   const entityDid = config.oracleEntityDid;
   const identity = { userId: oracle, deviceId: config.matrixDeviceId };
-  const rules: AccessRules = {
-    access: config.access,
-    trustedHomeservers: config.trustedHomeservers,
-    allowedUsers: config.allowedUsers,
-    unsignedUsers: config.unsignedUsers,
-  };
+  const authority = await createAuthority({ config, store, clock, logger });
+  const { rules, links, grants, keysOf, verifier, registerGrant } = authority;
 
   const onSkipped = (reason: string) => metrics.admission('skipped', reason);
   const connection = await connectMatrix({ baseUrl: config.matrixBaseUrl, asToken: config.matrixAsToken.reveal(), clock });
@@ -111,14 +109,27 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   const transcript = createTranscript({ store });
   const runs = createRuns({ store, fence });
   const frames = createFrameReader({ store });
-  const links = createLinks({ store });
   const rule = { limit: config.rateLimit, windowMs: config.rateLimitWindowS * 1_000 };
   const maxLatenessMs = config.maxEventLatenessS * 1_000;
+  const runDeadlineMs = config.runDeadlineS * 1_000;
   const checks: TurnChecks = {
-    authenticate: createAuthenticate({ oracleDid, rules, maxLatenessMs, verify: verifyInvocation, links, store, now }),
+    authenticate: createAuthenticate({
+      oracleDid,
+      rules,
+      maxLatenessMs,
+      runDeadlineMs,
+      verify: verifier.invocation,
+      keysOf,
+      grants,
+      registerGrant,
+      useGrants: authority.useGrants,
+      links,
+      store,
+      now,
+    }),
     checkBalance: createCheckBalance({ ledger: null }),
     throttle: createThrottle({ store, rule, now }),
-    open: createOpen({ store, sessions, runs, transcript, links, rule, now, newRunId: createRunIds(runs.newest()) }),
+    open: createOpen({ store, sessions, runs, transcript, links, grants, rule, now, newRunId: createRunIds(runs.newest()) }),
     observe: (stage, durationMs) => metrics.stage(stage, durationMs),
     monotonic: () => clock.monotonic(),
   };
@@ -144,8 +155,10 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     logger,
     execute: () => execute,
     maxConcurrentRuns: config.maxConcurrentRuns,
-    runDeadlineMs: config.runDeadlineS * 1_000,
+    runDeadlineMs,
   });
+  const runAuthority = createRunAuthority({ grants, runs, scheduler });
+  const onRevoked = runAuthority.stopRestingOn;
   const sender = createSender({
     outbox,
     connection,
@@ -177,6 +190,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     onFound: (count) => metrics.reconciled(count),
     onGapClosed: (room) => dispatcher.nudge(room),
   });
+  const words = createRoomWords({ oracleDid, oracleEntityDid: entityDid });
+  const trusts = (user: UserId) => isTrustedServer(user, rules);
   const admit = createAdmit({
     store,
     inbox,
@@ -186,15 +201,25 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     runs,
     scheduler,
     transcript,
-    notices: createNotices({
+    notices: createNotices({ store, outbox, words, page: authority.page, now, signal: ending.signal }),
+    commands: createCommands({
       store,
+      grants,
+      own: authority.ownGrants,
+      links,
+      page: authority.page,
       outbox,
-      words: createNoticeWords({ oracleDid, oracleEntityDid: entityDid }),
-      now,
-      signal: ending.signal,
+      words,
+      isTrustedServer: trusts,
+      onRevoked,
     }),
+    registerGrant,
+    ownGrants: authority.ownGrants,
+    outbox,
+    receiptWords: words,
+    onRevoked,
     checks,
-    flood: createFloodGuard({ isTrusted: (user) => isTrustedServer(user, rules) }),
+    flood: createFloodGuard({ isTrusted: trusts }),
     logger,
     now,
     readItem: (row) => {
@@ -255,6 +280,8 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       logger,
       transcript,
       matrix,
+      authority: runAuthority,
+      downstream: authority.downstream,
       checkpointFolder: dataPaths(config.dataDir).checkpoints,
       chance: () => randomInt(2 ** 32) / 2 ** 32,
     });
@@ -267,6 +294,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       logger,
       projections: [reply, viewers],
       runner: agent.runner,
+      authority: runAuthority,
       observe: (event) => observeRun(metrics, event),
     };
     parts.agent = true;
@@ -284,8 +312,14 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     sessions,
     transcript,
     links,
-    verify: verifyInvocation,
-    mayUse: (user) => mayUse(user, rules),
+    grants,
+    registerGrant,
+    authoriseLinks: authority.authoriseLinks,
+    authorisePage: readAuthorisePage(),
+    abilitiesToAsk: () => [...config.grantAbilities.map(readAbilityToAsk), ...(agent?.abilitiesToAsk ?? [])],
+    onRevoked,
+    verify: verifier.invocation,
+    mayUse: (user, did) => mayUse(user, rules, true) && (rules.access !== 'granted' || authority.useGrants.has(did)),
     rooms,
     scheduler,
     ...portal,
@@ -310,6 +344,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
   const house = keepHouse({
     store,
     inbox,
+    grants,
     clock,
     logger,
     retentionMs: config.retentionDays * DAY_MS,
@@ -339,6 +374,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
       house.stop();
       control.stop();
       await connection.close();
+      await authority.close();
       agent?.runner.close();
       await agent?.models.close();
     },
@@ -351,6 +387,12 @@ async function firstOf(work: Promise<unknown>, { clock, withinMs }: { clock: Clo
   const timeUp = sleep(clock, withinMs, waiting.signal).catch(() => undefined);
   await Promise.race([work, timeUp]);
   waiting.abort();
+}
+
+/** An entry of GRANT_ABILITIES, `<ability> <resource>`; its form was checked with the settings. */
+function readAbilityToAsk(entry: string): AbilityToAsk {
+  const [can = '', resource = ''] = entry.split(' ');
+  return { can, with: resource, title: `use ${can} on ${resource}` };
 }
 
 const newId = (): string => randomBytes(12).toString('base64url');

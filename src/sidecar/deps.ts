@@ -19,6 +19,8 @@ import type { AuthoriseLinks } from '../ucan/authorise-links.ts';
 import type { VerifyInvocation } from '../ucan/chain.ts';
 import type { Grants } from '../ucan/grants.ts';
 import type { RegisterGrant } from '../ucan/register-grant.ts';
+import type { AuthorisePage } from './pages/read-pages.ts';
+import type { AbilityToAsk } from './routes/authorise.ts';
 
 export interface Health {
   readonly live: boolean;
@@ -62,6 +64,9 @@ export interface SidecarDeps {
   readonly grants: Pick<Grants, 'list' | 'actingOf' | 'byTokenId' | 'revoke'>;
   readonly registerGrant: Pick<RegisterGrant, 'fromCaller' | 'fromPage'>;
   readonly authoriseLinks: Pick<AuthoriseLinks, 'holder'>;
+  /** Null: not built, and the page says so. */
+  readonly authorisePage: AuthorisePage | null;
+  readonly abilitiesToAsk: () => readonly AbilityToAsk[];
   /** Stops the runs that rest on these. */
   readonly onRevoked: (tokens: readonly TokenId[]) => void;
   readonly scheduler: Pick<Scheduler, 'cancel'>;

@@ -17,6 +17,7 @@ import { authenticateCaller } from './door.ts';
 import { buildProblem, orRefuse, readFailure, sendProblem } from './problem.ts';
 import { createAddressLimits } from './rate-limit.ts';
 import { readRequestId } from './request-id.ts';
+import { authoriseRoutes } from './routes/authorise.ts';
 import { delegationRoutes, newDelegationRoute } from './routes/delegation.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { healthRoutes, publicRoutes } from './routes/public.ts';
@@ -96,6 +97,7 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
     await limited.register(async (counted) => {
       countRefusals(counted as unknown as FastifyInstance);
       await counted.register(newDelegationRoute(deps, door));
+      await counted.register(authoriseRoutes({ ...deps, page: deps.authorisePage, abilities: deps.abilitiesToAsk }));
     });
     await limited.register(async (guarded) => {
       guarded.addHook('onRoute', (route) => {

@@ -91,14 +91,7 @@ const send = (reply: FastifyReply, receipt: GrantReceipt) => reply.code(201).sen
 async function registerFromPage(raw: string, deps: SidecarDeps): Promise<Result<GrantReceipt, Refusal>> {
   const planned = await deps.registerGrant.fromPage({ raw });
   if (!planned.ok) return err(refusal(planned.error));
-  return write(deps, planned.value, (receipt, at) => ({
-    at,
-    principal_id: receipt.did,
-    matrix_user_id: receipt.matrixUserId,
-    token_id: receipt.tokenId,
-    capability: 'grant/store',
-    decision: 'allowed',
-  }));
+  return write(deps, planned.value);
 }
 
 /** The request's token and the grant go in together, so that a request sent twice stores once and answers twice. */
@@ -106,17 +99,12 @@ async function registerFromCaller(raw: string, caller: Caller, deps: SidecarDeps
   const planned = await deps.registerGrant.fromCaller({ raw, caller: caller.did, source: 'http' });
   if (!planned.ok) return err(refusal(planned.error));
   const { tokenId, keepUntil, bodyHash } = caller;
-  return write(
-    deps,
-    planned.value,
-    (receipt, at) => auditOf(caller, receipt.tokenId, { at, decision: 'allowed', capability: 'grant/store' }),
-    (tx) => {
-      const spent = findSpent(deps.store, tokenId);
-      if (spent !== undefined) return spent.bodyHash === bodyHash ? null : 'CONFLICT';
-      spend(deps.store, tx, { tokenId, keepUntil, bodyHash }, { promptId: promptIdOf(tokenId), runId: null });
-      return null;
-    },
-  );
+  return write(deps, planned.value, (tx) => {
+    const spent = findSpent(deps.store, tokenId);
+    if (spent !== undefined) return spent.bodyHash === bodyHash ? null : 'CONFLICT';
+    spend(deps.store, tx, { tokenId, keepUntil, bodyHash }, { promptId: promptIdOf(tokenId), runId: null });
+    return null;
+  });
 }
 
 type Write = Parameters<SidecarDeps['store']['write']>[0] extends (tx: infer Tx) => unknown ? Tx : never;
@@ -124,16 +112,13 @@ type Write = Parameters<SidecarDeps['store']['write']>[0] extends (tx: infer Tx)
 async function write(
   { store, clock }: SidecarDeps,
   planned: PlannedGrant,
-  audit: (receipt: GrantReceipt, at: number) => AuditEntry,
   first: (tx: Write) => ErrorCode | null = () => null,
 ): Promise<Result<GrantReceipt, Refusal>> {
   const written = await store.write((tx): Result<GrantReceipt, ErrorCode> => {
     const at = clock.now();
     const refused = first(tx);
     if (refused !== null) return err(refused);
-    const receipt = planned.write(tx, at);
-    if (receipt.ok) writeAudit(store, tx, audit(receipt.value, at));
-    return receipt;
+    return planned.write(tx, at);
   });
   return written.ok ? ok(written.value) : err(refusal(written.error));
 }

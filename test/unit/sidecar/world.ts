@@ -3,7 +3,7 @@ import type { InjectOptions } from 'fastify';
 import type { EventId, RoomId, RunId, SessionId, UserId } from '../../../src/ids.ts';
 import { createRunIds } from '../../../src/ids.ts';
 import { createLogger, type LogFields } from '../../../src/observe/logger.ts';
-import { ok } from '../../../src/result.ts';
+import { err, ok } from '../../../src/result.ts';
 import { createFrameReader } from '../../../src/runs/frames.ts';
 import { createRuns } from '../../../src/runs/ledger.ts';
 import type { RunJob, Runner, RunOutcome } from '../../../src/runs/runner.ts';
@@ -18,10 +18,16 @@ import { createAuthenticate } from '../../../src/turn/authenticate.ts';
 import { createCheckBalance } from '../../../src/turn/check-balance.ts';
 import { createLinks } from '../../../src/turn/links.ts';
 import { createOpen } from '../../../src/turn/open.ts';
+import { createRunAuthority } from '../../../src/turn/run-authority.ts';
 import { createThrottle } from '../../../src/turn/throttle.ts';
+import { createAuthoriseLinks } from '../../../src/ucan/authorise-links.ts';
+import { createVerifier } from '../../../src/ucan/chain.ts';
+import type { ResolveKeys } from '../../../src/ucan/did/resolve-keys.ts';
+import { createGrants } from '../../../src/ucan/grants.ts';
 import { mintRequestInvocation, newNonce } from '../../../src/ucan/mint.ts';
+import { createRegisterGrant } from '../../../src/ucan/register-grant.ts';
 import type { SigningKey } from '../../../src/ucan/signing-key.ts';
-import { verifyInvocation } from '../../../src/ucan/verify-invocation.ts';
+import { createUseGrants } from '../../../src/ucan/use-grants.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { alice, mallory, oracle, TS } from '../ucan/tokens.ts';
 
@@ -123,6 +129,20 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
   const transcript = createTranscript({ store });
   const links = createLinks({ store });
   const viewers = createViewers({ store, frames, clock });
+  const grants = createGrants({ store });
+  const keysOf: ResolveKeys = async () => err('DID_NOT_RESOLVED');
+  const verifier = createVerifier({ findToken: grants.findToken, keysOf, isRevoked: grants.isRevoked, now: clock.now });
+  const authoriseLinks = createAuthoriseLinks({ store, newNonce });
+  const registerGrant = createRegisterGrant({
+    store,
+    grants,
+    links,
+    authoriseLinks,
+    verify: verifier.grant,
+    oracleDids: () => [oracle.did],
+    isTrustedServer: () => true,
+    now: clock.now,
+  });
   const jobs: RunJob[] = [];
   const world = { script: change.script ?? answer('hello', ' world') };
   const runner: Runner = {
@@ -137,10 +157,22 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     runs,
     clock,
     logger,
-    execute: () => ({ store, runs, frames, transcript, clock, logger, projections: [viewers], runner, observe: () => undefined }),
+    execute: () => ({
+      store,
+      runs,
+      frames,
+      transcript,
+      clock,
+      logger,
+      projections: [viewers],
+      runner,
+      authority,
+      observe: () => undefined,
+    }),
     maxConcurrentRuns: 4,
     runDeadlineMs: 60_000,
   });
+  const authority = createRunAuthority({ grants, runs, scheduler });
   const rule = { limit: change.rateLimit ?? 10, windowMs: 60_000 };
   const newRunId: (now: number) => RunId = createRunIds();
   const mirrored: PromptToMirror[] = [];
@@ -154,14 +186,19 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
         oracleDid: oracle.did,
         rules: { access: 'open', trustedHomeservers: ['example.org'], allowedUsers: [], unsignedUsers: [] },
         maxLatenessMs: 900_000,
-        verify: verifyInvocation,
+        runDeadlineMs: 60_000,
+        verify: verifier.invocation,
+        keysOf,
+        grants,
+        registerGrant,
+        useGrants: createUseGrants({ store }),
         links,
         store,
         now: clock.now,
       }),
       checkBalance: createCheckBalance({ ledger: null }),
       throttle: createThrottle({ store, rule, now: clock.now }),
-      open: createOpen({ store, sessions, runs, transcript, links, rule, now: clock.now, newRunId }),
+      open: createOpen({ store, sessions, runs, transcript, links, grants, rule, now: clock.now, newRunId }),
       observe: () => undefined,
       monotonic: clock.monotonic,
     },
@@ -171,7 +208,13 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     sessions,
     transcript,
     links,
-    verify: verifyInvocation,
+    grants,
+    registerGrant,
+    authoriseLinks,
+    authorisePage: null,
+    abilitiesToAsk: () => [],
+    onRevoked: authority.stopRestingOn,
+    verify: verifier.invocation,
     rooms: { facts: async (roomId) => ({ ...DIRECT, roomId }) },
     mayUse: () => true,
     scheduler,
@@ -217,7 +260,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     store.close();
   }
   const inject = (request: InjectOptions) => settle(Promise.resolve(app.inject(request)));
-  const rows = (table: 'runs' | 'frames' | 'audit' | 'replay_marks' | 'outbox' | 'sessions' | 'transcript') =>
+  const rows = (table: 'runs' | 'frames' | 'audit' | 'grants' | 'replay_marks' | 'outbox' | 'sessions' | 'transcript') =>
     store.read.all(store.sql.selectFrom(table).selectAll());
   return {
     app,
@@ -234,6 +277,8 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     frames,
     viewers,
     links,
+    grants,
+    authoriseLinks,
     transcript,
     world,
     prepare,

@@ -7,11 +7,16 @@ import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /** In the bundle, so that whoever installs us gets these very versions (docs/dependencies.md). */
-export const BUNDLED = ['matrix-bot-sdk', '@ipld/dag-ucan', '@ipld/dag-cbor', 'cborg', 'multiformats'];
+export const BUNDLED: readonly string[] = ['matrix-bot-sdk', '@ipld/dag-ucan', '@ipld/dag-cbor', 'cborg', 'multiformats'];
 const SOURCE_CONDITION = 'matrix-oracle-source';
 
-/** @param {Record<string, any>} manifest */
-export function planPackedManifest(manifest) {
+interface Manifest {
+  readonly exports: Record<string, Record<string, string>>;
+  readonly dependencies: Record<string, string>;
+  readonly [field: string]: unknown;
+}
+
+export function planPackedManifest(manifest: Manifest): Manifest {
   const { scripts: _s, devDependencies: _d, workspaces: _w, overrides: _o, allowScripts: _a, private: _p, ...kept } = manifest;
   const exports = Object.fromEntries(
     Object.entries(manifest.exports).map(([path, { [SOURCE_CONDITION]: _source, ...conditions }]) => [path, conditions]),
@@ -23,7 +28,7 @@ export function planPackedManifest(manifest) {
 const MANIFEST = join(import.meta.dirname, '..', 'package.json');
 const ORIGINAL = join(import.meta.dirname, '..', 'package.json.unpacked');
 
-function restore() {
+function restore(): void {
   if (existsSync(ORIGINAL)) renameSync(ORIGINAL, MANIFEST);
 }
 
