@@ -5,7 +5,6 @@ import type { Did, RoomId, TokenId, UserId } from '../../src/ids.ts';
 import { ok } from '../../src/result.ts';
 import type { SidecarDeps } from '../../src/sidecar/deps.ts';
 import { readAuthorisePage } from '../../src/sidecar/pages/read-pages.ts';
-import { authoriseRoutes } from '../../src/sidecar/routes/authorise.ts';
 import { createSidecar } from '../../src/sidecar/sidecar.ts';
 import { openStore } from '../../src/store/store.ts';
 import { systemClock } from '../../src/system-clock.ts';
@@ -50,8 +49,11 @@ export async function startAuthoriseWorld({ built = true } = {}) {
   });
   const revoked: TokenId[] = [];
   let ids = 0;
+  const authorisePage = built ? readAuthorisePage() : null;
+  if (built && authorisePage === null) throw new Error('The authorise page is not built: run `npm run build:pages`.');
   const needed: Partial<SidecarDeps> = {
-    ...{ identity, store, links, grants, registerGrant, authoriseLinks, clock },
+    ...{ identity, store, links, grants, registerGrant, authoriseLinks, authorisePage, clock },
+    abilitiesToAsk: () => ABILITIES,
     verify: verifier.invocation,
     mayUse: () => true,
     onRevoked: (tokens) => void revoked.push(...tokens),
@@ -62,9 +64,6 @@ export async function startAuthoriseWorld({ built = true } = {}) {
   };
   // Of the rest the routes that are used here read nothing.
   const app = createSidecar(needed as SidecarDeps);
-  const page = built ? readAuthorisePage() : null;
-  if (built && page === null) throw new Error('The authorise page is not built: run `npm run build:pages`.');
-  void app.register(authoriseRoutes({ identity, page, authoriseLinks, abilities: () => ABILITIES, clock }));
   await app.listen({ host: '127.0.0.1', port: 0 });
   const { port } = app.server.address() as AddressInfo;
   onTestFinished(async () => {
