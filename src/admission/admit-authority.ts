@@ -52,13 +52,14 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
   const { note, finish, ignore, factsOf } = end;
 
   async function carryOut(row: InboxRow, sender: UserId, command: Command, threadRoot: EventId | null): Promise<void> {
-    note(row, 'command', command.kind);
-    const after = await store.write((tx) => {
+    const { refused, after } = await store.write((tx) => {
       const done = commands.obey(tx, { command, sender, roomId: row.roomId, cause: row.eventId, threadRoot }, now());
       inbox.finish(tx, row);
       return done;
     });
     after();
+    if (refused === null) note(row, 'command', command.kind);
+    else note(row, 'refused', refused);
     actions.markRead(row.roomId, row.eventId);
   }
 

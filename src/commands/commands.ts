@@ -4,7 +4,7 @@
  * owner, abilities and end were shown (DESIGN §5 "Grants from ordinary clients"). Effect and reply are one transaction of the caller, with
  * the end of the inbox row (G1, G4); the model and the transcript never see either.
  */
-import { type Refusal, refusal } from '../errors.ts';
+import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
 import { type EventId, noticeTxnId, type RoomId, type TokenId, type UserId } from '../ids.ts';
 import type { OutboundEvent, Outbox } from '../outbox/outbox.ts';
 import { assertNever } from '../result.ts';
@@ -42,8 +42,14 @@ export interface CommandRequest {
   readonly threadRoot: EventId | null;
 }
 export interface Commands {
-  /** Acts and answers inside the caller's transaction; call the returned function after the commit. */
-  obey(tx: Tx, request: CommandRequest, now: number): () => void;
+  /** Acts and answers inside the caller's transaction. */
+  obey(tx: Tx, request: CommandRequest, now: number): Obeyed;
+}
+export interface Obeyed {
+  /** Why it was not done; the person was told. */
+  readonly refused: ErrorCode | null;
+  /** Call after the commit. */
+  readonly after: () => void;
 }
 
 export interface CommandsOptions {
@@ -181,9 +187,12 @@ export function createCommands(options: CommandsOptions): Commands {
       const { roomId, cause, threadRoot } = request;
       const event = words.reply({ roomId, cause, threadRoot, text, link, refusal: why });
       outbox.insert(tx, { txnId: noticeTxnId('command', cause), lane: `notice.${cause}`, roomId, kind: 'notice', ...event }, now);
-      return () => {
-        outbox.wake();
-        if (revoked.length > 0) onRevoked(revoked);
+      return {
+        refused: why?.code ?? null,
+        after: () => {
+          outbox.wake();
+          if (revoked.length > 0) onRevoked(revoked);
+        },
       };
     },
   };

@@ -291,7 +291,7 @@ describe('any command', () => {
 
     expect([world.count('runs'), world.count('transcript'), world.count('pending_inputs'), world.count('inbox')]).toEqual([0, 0, 0, 0]);
     expect(world.bodies()).toHaveLength(5);
-    expect(world.admitted).toEqual(['command:authorise', 'command:confirm', 'command:grants', 'command:revoke_all', 'command:usage']);
+    expect(world.admitted).toEqual(['command:authorise', 'command:confirm', 'command:grants', 'refused:NOT_FOUND', 'command:usage']);
   });
 
   test('with something that it does not take shows how it is used', async () => {
