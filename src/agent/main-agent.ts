@@ -202,6 +202,14 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     if (lost !== null) throw new OracleError(refusal(lost));
   }
 
+  /** A handler may ask a model as well, and as often as it likes. */
+  const judgedGet =
+    (turn: Turn): Models['get'] =>
+    (role, more) => {
+      requireAuthority(turn);
+      return models.get(role, more);
+    };
+
   async function answer(turn: Turn, messages: BaseMessage[]): Promise<AIMessage> {
     turn.messages = messages;
     turn.modelCalls += 1;
@@ -251,7 +259,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       buildRuntimeContext({
         run: turn.run,
         now: () => clock.now(),
-        models,
+        models: { ...models, get: judgedGet(turn) },
         matrix: reportReads(matrix, readsForeign),
         downstream: options.downstream,
         actingGrants: () => options.authority.actingGrants(turn.run, clock.now()),

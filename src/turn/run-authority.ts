@@ -15,7 +15,7 @@ export interface RunAuthority {
   judge(run: Run, now: number): ErrorCode | null;
   /** Before a run starts: what it rests on must last as long as the run may. */
   judgeStart(run: Run, now: number): ErrorCode | null;
-  /** What its principal granted the oracle, as far as it counts now; below `signed` nothing. */
+  /** What its principal granted the oracle, as far as it counts now; nothing below `signed`, and nothing once the run may not go on. */
   actingGrants(run: Run, now: number): StoredGrant[];
   /** Ends the running runs that rest on one of these, at once; what they said stays. Runs that wait end when they start. */
   stopRestingOn(tokenIds: readonly TokenId[]): void;
@@ -46,7 +46,8 @@ export function createRunAuthority({ grants, runs, scheduler }: RunAuthorityOpti
       const { until } = run.grants;
       return until !== null && run.deadlineAt !== null && until < run.deadlineAt ? 'EXPIRES_TOO_SOON' : null;
     },
-    actingGrants: (run, now) => (run.did === null || run.tier !== 'signed' ? [] : grants.actingOf(run.did, now)),
+    actingGrants: (run, now) =>
+      run.did === null || run.tier !== 'signed' || judge(run, now) !== null ? [] : grants.actingOf(run.did, now),
     stopRestingOn(tokenIds) {
       const ended = new Set(tokenIds);
       for (const run of runs.running()) {

@@ -46,9 +46,11 @@ async function post(
       alongside: (tx: never, opened: { runId: string; sessionId: never; threadRoot: null }) =>
         deps.mirrorPrompt(tx, { ...opened, roomId: room as never, text, did: 'did:key:z' as never, requestId: token, promptId } as never),
     },
-    principal: { id: `matrix:u/${ALICE.slice(1)}`, did: null, matrixUserId: ALICE, tier: 'listed' },
+    principal: { id: `matrix:u/${ALICE.slice(1)}`, did: null, matrixUserId: ALICE, tier: 'listed', grants: { path: [], until: null } },
     token: null,
     promptId,
+    grants: [],
+    carried: [],
   } as unknown as Paced;
   const opened = await deps.turn.open(turn);
   if (!opened.ok) throw new Error(opened.error.code);

@@ -42,6 +42,16 @@ test('a whole turn with its tool call is shown as it was', () => {
   expect(shown(window)).toEqual(['human q', 'ai* ', 'tool* result a', 'tool* result b', 'ai answer']);
 });
 
+test('only what is really shown can taint', () => {
+  const entries = [entry('human', 'from a stranger', { speaker: 'did:key:zBob' }), entry('human', 'own words')];
+  const shownTo = (maxChars: number) =>
+    planWindow(entries, { ...DIRECT, maxChars, isForeign: ({ speaker }) => speaker === 'did:key:zBob' });
+
+  expect(shownTo(100).map(({ isForeign }) => isForeign)).toEqual([true, false]);
+  expect(shownTo(10).map(({ isForeign }) => isForeign)).toEqual([false]);
+  expect(planOverheard(entries, (name) => name).map(({ isForeign }) => isForeign)).toEqual([true]);
+});
+
 test('the window begins at a human message', () => {
   expect(shown(planWindow([result('a'), entry('ai', 'old answer'), entry('human', 'q')], DIRECT))).toEqual(['human q']);
 });

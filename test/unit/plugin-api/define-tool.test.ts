@@ -25,3 +25,13 @@ test('definitions cannot be changed afterwards', () => {
     defineOraclePlugin({ name: 'Not ok', version: '1', manifest: { title: '', summary: '', whenToUse: [] }, getTools: () => [] }),
   ).toThrow(TypeError);
 });
+
+test('a capability is one that a grant can name: no wildcard, nothing of the oracle itself, a resource with a scheme', () => {
+  const withCapability = (action: string, resource = 'ixo:memory') => defineTool({ ...base, name: 'ok', capability: { action, resource } });
+
+  expect(withCapability('memory/read').capability).toEqual({ action: 'memory/read', resource: 'ixo:memory' });
+  for (const action of ['*', 'memory/*', 'memory', 'Memory/Read', 'oracle/message', 'ucan/*', ''])
+    expect(() => withCapability(action), action).toThrow(TypeError);
+  for (const resource of ['', 'memory', '*', 'ixo:', 'ixo:a b'])
+    expect(() => withCapability('memory/read', resource), resource).toThrow(TypeError);
+});

@@ -1,8 +1,11 @@
 import { describe, expect, test } from 'vitest';
+import { refusal } from '../../../src/errors.ts';
 import type { RunId, SessionId } from '../../../src/ids.ts';
 import type { Projection } from '../../../src/runs/projection.ts';
+import type { Run } from '../../../src/runs/run.ts';
 import { planNext } from '../../../src/runs/scheduler.ts';
 import type { Store } from '../../../src/store/store.ts';
+import type { RestsOn } from '../../../src/turn/principal.ts';
 import { buildCore, type Core, type CoreOptions } from '../../fakes/core.ts';
 import { ALICE, incoming, listed, ORACLE, roomId } from '../../fakes/events.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
@@ -35,6 +38,7 @@ function holdAll() {
   };
   return { script, order, waiting, go: (name: string) => waiting.get(name)?.() };
 }
+const REST_OF_RUN = { client: 'matrix' as const, requestId: 'r', hints: {}, direct: true };
 const statuses = (store: Store) =>
   store.read
     .all(store.sql.selectFrom('runs').select(['status', 'attempt']).orderBy('run_id'))
@@ -370,6 +374,66 @@ test('a message joins a waiting run of the very same principal, account, tier an
   expect(joins({ matrixUserId: ORACLE })).toBe(false);
   expect(joins({ id: 'did:key:z' })).toBe(false);
   expect(joins({}, { timezone: 'Europe/Zurich' })).toBe(false);
+});
+
+const RESTING = {
+  path: [{ tokenId: 't', cid: 'c', issuer: 'did:key:zA', audience: 'did:key:zB', expiresAt: 5 }],
+  until: 5,
+} as unknown as RestsOn;
+
+test('a run keeps what it rests on word for word, and only a message of the very same grants joins it (G8)', async () => {
+  const core = await setUp();
+  core.execute = null;
+  await core.take(incoming('a'));
+  const [first] = core.runs.unfinished(1, new Set());
+  const id = core.newRunId(core.clock.now() + 1);
+  const principal = { ...listed(), grants: RESTING };
+  await core.store.write((tx) => {
+    const { sessionId, roomId, owner } = core.runs.read(tx, first?.id as RunId) as Run;
+    core.runs.insert(tx, { ...{ id, sessionId, roomId, threadRoot: null, owner, principal }, ...REST_OF_RUN }, core.clock.now());
+  });
+  const joins = (grants: RestsOn) => core.runs.waitingFor(core.store.read, '$a' as SessionId, { ...principal, grants }, {});
+
+  expect(core.runs.read(core.store.read, id)?.grants).toEqual(RESTING);
+  expect(joins(structuredClone(RESTING))).toBe(id);
+  expect(joins({ ...RESTING, until: 4 })).toBeUndefined();
+  expect(joins({ path: [], until: null })).toBeUndefined();
+});
+
+test('grants that cannot be read are grants that have ended: the run ends, and the next one goes on', async () => {
+  const core = await setUp();
+  const { execute } = core;
+  core.execute = null;
+  await core.take(incoming('a'));
+  await core.store.write((tx) => tx.run(core.store.sql.updateTable('runs').set({ grants: '{"v":1,"path":[' })));
+  await core.take(incoming('b', { roomId: roomId('r1') }));
+  core.execute = execute;
+
+  core.scheduler.wake();
+  await settle();
+
+  expect(core.observed.filter(({ kind }) => kind === 'ended').map((event) => event.kind === 'ended' && [event.status, event.code])).toEqual(
+    [
+      ['failed', 'GRANT_EXPIRED'],
+      ['completed', null],
+    ],
+  );
+});
+
+test('a run is stopped for the reason given, and its text so far stays', async () => {
+  const core = await setUp();
+  const hold = held('Half an');
+  core.runner.script(hold.script);
+  await core.take(incoming('a'));
+  await settle();
+
+  expect(core.scheduler.cancel('$a' as SessionId, undefined, refusal('REVOKED'))).toBe(true);
+  await settle();
+
+  const [run] = core.store.read.all(core.store.sql.selectFrom('runs').select(['run_id', 'status', 'error']));
+  expect(run?.status).toBe('failed');
+  expect(run?.error).toContain('REVOKED');
+  expect(core.frames.fold(run?.run_id as RunId)).toMatchObject({ text: 'Half an', error: { code: 'REVOKED' } });
 });
 
 test('the inbox knows an own answer of a run that is ours, and marks nothing for it', async () => {

@@ -44,6 +44,17 @@ test('a stored message comes back as it was written', async () => {
   ]);
 });
 
+test('tier and taint come back with an entry; what was only overheard has neither', async () => {
+  const { transcript, say } = setUp();
+  await say('overheard');
+  await say('answer', { role: 'ai', tier: 'signed', tainted: true });
+
+  expect(transcript.newest(SESSION, { limit: 2 }).map(({ tier, tainted }) => [tier, tainted])).toEqual([
+    [null, false],
+    ['signed', true],
+  ]);
+});
+
 test('pages go back without a gap or a repetition', async () => {
   const { transcript, say } = setUp();
   for (let n = 0; n < 7; n += 1) await say(`m${n}`);

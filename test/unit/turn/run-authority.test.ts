@@ -72,12 +72,13 @@ test('a run that would outlive what it rests on does not start', () => {
   expect(authority.judgeStart(resting({ deadlineAt: 8_001 }), 8_000)).toBe('GRANT_EXPIRED');
 });
 
-test('only a signed run uses what its principal granted', () => {
+test('only a signed run that may go on uses what its principal granted', () => {
   const { authority, asked } = setUp();
 
   expect(authority.actingGrants(fakeRun(), 7)).toHaveLength(1);
   expect(authority.actingGrants(fakeRun({ tier: 'sender-bound' }), 7)).toEqual([]);
   expect(authority.actingGrants(fakeRun({ tier: 'listed', did: null }), 7)).toEqual([]);
+  expect(authority.actingGrants(resting(), 8_000)).toEqual([]);
   expect(asked).toEqual([['did:key:zAlice', 7]]);
 });
 
