@@ -3,10 +3,12 @@
  * the hardened version (CBOR and UCAN codecs) or our stand-in (parts of matrix-bot-sdk) is bundled; the rest stays an ordinary dependency.
  * All code lies three folders deep, as in the source: two files find things relative to themselves.
  */
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { rolldown } from 'rolldown';
 import '../src/app/cli/require-node.mjs';
+import './build-pages.mjs';
+import { collectLicenses } from './collect-licenses.mjs';
 import { runStep } from './run-step.mjs';
 
 // Not a static import: an older Node would stop at the types before require-node is heard.
@@ -45,15 +47,3 @@ writeFileSync(join(OUT, 'THIRD-PARTY-LICENSES.txt'), collectLicenses(output.flat
 
 const status = await runStep('tsc', ['-p', 'tsconfig.build.json']);
 if (status !== 0) process.exit(status);
-
-/** The licence of every package of which something is in the bundle: most ask for their text to go with it. @param {string[]} modules */
-function collectLicenses(modules) {
-  const folders = new Set(modules.flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/u.exec(id)?.[0] ?? []));
-  const texts = [...folders].sort().map((folder) => {
-    const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
-    const files = readdirSync(folder).filter((file) => /^(?:licen[cs]e|notice|copying)/iu.test(file));
-    const text = files.map((file) => readFileSync(join(folder, file), 'utf8').trim()).join('\n\n');
-    return `${name} ${version} (${license ?? 'see text'})\n\n${text}`;
-  });
-  return `${texts.join(`\n\n${'-'.repeat(80)}\n\n`)}\n`;
-}

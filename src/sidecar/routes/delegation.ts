@@ -25,13 +25,15 @@ export const delegationRoutes =
       '/delegation',
       { schema: { summary: 'Own grants that have not ended, newest first', response: { 200: delegations, ...problems } } },
       async (request) => {
-        const { did } = orRefuse(identify(request, undefined, deps));
+        const { did, userId, room } = orRefuse(identify(request, undefined, deps));
         const now = clock.now();
         const [acting] = grants.actingOf(did, now);
         return {
           authorized: acting !== undefined,
           ...(acting === undefined ? {} : { expiration: Math.floor(acting.expiresAt / 1_000), capabilities: [...acting.capabilities] }),
           grants: grants.list({ did }, now).map(showGrant),
+          matrix_user_id: userId,
+          room_id: room,
         };
       },
     );

@@ -148,6 +148,8 @@ export const delegations = z.object({
       pending: z.boolean(),
     }),
   ),
+  matrix_user_id: z.string().describe('The account that Matrix proved for this DID; a change names it as `nb.sender`.'),
+  room_id: z.string().nullable().describe('Its direct room, which a change names as `nb.room`; null before there is one.'),
 });
 export const revocation = z.strictObject({ token_id: z.string().min(1).max(100).optional().describe('Left out: all.') }).nullish();
 export const delegationDeleted = z.object({ ok: z.literal(true), revoked: z.array(z.string()) });

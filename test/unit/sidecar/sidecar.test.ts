@@ -28,6 +28,8 @@ test('models and the interface need no token', async () => {
   const docs = (await get('/docs/json')).json();
   expect(Object.keys(docs.paths).sort()).toEqual([
     '/',
+    '/authorise/context',
+    '/authorise/oracle',
     '/delegation',
     '/health',
     '/health/ready',
@@ -87,12 +89,6 @@ test('an unknown path is a typed 404, and so is a method that a path does not ha
     expect(['NOT_FOUND', 'BAD_REQUEST']).toContain(reply.json().code);
   }
   expect((await get('/nowhere')).statusCode).toBe(404);
-});
-
-test('grants say that they are not built yet', async () => {
-  const reply = await world.inject(signed({ method: 'GET', path: '/delegation' }));
-  expect([reply.statusCode, reply.json().code]).toEqual([501, 'NOT_AVAILABLE']);
-  expect(reply.json().message).toContain('/delegation');
 });
 
 test.each([
