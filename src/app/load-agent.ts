@@ -9,6 +9,7 @@ import { createMainRunner, type MainRunner } from '../agent/main-agent.ts';
 import type { Config } from '../config.ts';
 import { createModels, type Models } from '../models/models.ts';
 import type { Logger } from '../observe/logger.ts';
+import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import { buildPluginRegistry, type PluginRegistry } from '../plugin-host/plugin-registry.ts';
 import { createToolMarks } from '../runs/tool-marks.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
@@ -23,6 +24,8 @@ import { StartRefused } from './start-refused.ts';
 
 export interface LoadAgentOptions {
   readonly config: Config;
+  /** Besides the built-in ones. */
+  readonly plugins: readonly AnyOraclePlugin[];
   readonly store: Store;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -42,7 +45,7 @@ export interface Agent {
 
 export function loadAgent(options: LoadAgentOptions): Agent {
   const { config, logger, store } = options;
-  const registry = buildPluginRegistry([clock, room], {});
+  const registry = buildPluginRegistry([clock, room, ...options.plugins], {});
   if (!registry.ok) throw new StartRefused(`the plugins do not fit together: ${registry.error.join('; ')}.`);
   const models = createModels({
     clock: options.clock,

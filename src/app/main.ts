@@ -10,6 +10,7 @@ import { createInbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createMetrics } from '../observe/metrics.ts';
 import { type MetricsServer, startMetricsServer } from '../observe/metrics-server.ts';
+import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import type { Clock } from '../time.ts';
 import { dataPaths } from './data-paths.ts';
 import { openData } from './open-data.ts';
@@ -19,6 +20,8 @@ export interface StartOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly clock: Clock;
+  /** Besides the built-in ones. */
+  readonly plugins?: readonly AnyOraclePlugin[];
 }
 export interface Oracle {
   readonly userId: UserId;
@@ -33,7 +36,7 @@ export interface Oracle {
   stop(): Promise<void>;
 }
 
-export async function startOracle({ config, logger, clock }: StartOptions): Promise<Oracle> {
+export async function startOracle({ config, logger, clock, plugins = [] }: StartOptions): Promise<Oracle> {
   const data = openData(dataPaths(config.dataDir), clock.now());
   const opened: (() => Promise<void> | void)[] = [() => data.close()];
   /** Newest first: what was opened last stands on what was opened before. */
@@ -64,7 +67,7 @@ export async function startOracle({ config, logger, clock }: StartOptions): Prom
 
     // Loaded now, not at import: from here on nothing that arrives is lost.
     const working = import('./work.ts').then(async ({ startWork }) => {
-      work = await startWork({ config, logger, clock, data, inbox, metrics, appserviceUrl });
+      work = await startWork({ config, logger, clock, plugins, data, inbox, metrics, appserviceUrl });
       opened.push(() => work?.stop());
       return work;
     });

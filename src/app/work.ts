@@ -29,6 +29,7 @@ import { createReconcileStore } from '../inbox/reconcile-store.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
+import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
 import { createRuns } from '../runs/ledger.ts';
@@ -63,6 +64,8 @@ export interface WorkOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly clock: Clock;
+  /** Besides the built-in ones. */
+  readonly plugins: readonly AnyOraclePlugin[];
   readonly data: Data;
   readonly inbox: Inbox;
   readonly metrics: Metrics;
@@ -84,7 +87,7 @@ const MAX_ROOMS_AT_ONCE = 64;
 const RECONCILE_FIRST_MS = 10_000;
 const DAY_MS = 24 * 60 * 60_000;
 
-export async function startWork({ config, logger, clock, data, inbox, metrics, appserviceUrl }: WorkOptions): Promise<Work> {
+export async function startWork({ config, logger, clock, plugins, data, inbox, metrics, appserviceUrl }: WorkOptions): Promise<Work> {
   assertSafeDecoder();
   const { store, fence } = data;
   const now = () => clock.now();
@@ -275,6 +278,7 @@ export async function startWork({ config, logger, clock, data, inbox, metrics, a
     const [{ loadAgent }] = await Promise.all([loading, reportPing(ping, logger)]);
     agent = loadAgent({
       config,
+      plugins,
       store,
       clock,
       logger,

@@ -125,7 +125,7 @@ test('a signed person in a direct room has the topic set by the tool; a listed o
   expect(done.text).toContain('Plans for spring');
   expect(await signed.client.state(mine.roomId, 'm.room.topic')).toMatchObject({ topic: 'Plans for spring' });
   expect(refused.status).toBe('completed');
-  expect(refused.text).toMatch(/signed message/u);
+  expect(refused.text).toMatch(/signed yourself/u);
   await expect(listed.client.state(theirs.roomId, 'm.room.topic')).rejects.toMatchObject({ errcode: 'M_NOT_FOUND' });
   expect(errorOf(refused.parts[0]?.content ?? {})).toBeUndefined();
 });
