@@ -65,7 +65,7 @@ export interface WorkOptions {
   readonly logger: Logger;
   readonly clock: Clock;
   /** Besides the built-in ones. */
-  readonly plugins: readonly AnyOraclePlugin[];
+  readonly plugins?: readonly AnyOraclePlugin[];
   readonly data: Data;
   readonly inbox: Inbox;
   readonly metrics: Metrics;
@@ -87,7 +87,7 @@ const MAX_ROOMS_AT_ONCE = 64;
 const RECONCILE_FIRST_MS = 10_000;
 const DAY_MS = 24 * 60 * 60_000;
 
-export async function startWork({ config, logger, clock, plugins, data, inbox, metrics, appserviceUrl }: WorkOptions): Promise<Work> {
+export async function startWork({ config, logger, clock, plugins = [], data, inbox, metrics, appserviceUrl }: WorkOptions): Promise<Work> {
   assertSafeDecoder();
   const { store, fence } = data;
   const now = () => clock.now();
