@@ -89,7 +89,7 @@ function addDoctor(program: Command): void {
 function addMint(program: Command): void {
   const mint = program
     .command('mint')
-    .description('make keys and signed invocations for development')
+    .description('make keys, grants and signed invocations for development')
     .addHelpText('after', example('mint key --out alice.key'));
   mint
     .command('key')
@@ -97,6 +97,7 @@ function addMint(program: Command): void {
     .option('--out <file>', 'write the key there (mode 0600) instead of printing it')
     .addHelpText('after', example('mint key --out alice.key'))
     .action(async (options) => (await import('./mint.ts')).runMintKey(options));
+  addMintGrant(mint);
   mint
     .command('message')
     .description('print the content of a signed m.room.message')
@@ -105,6 +106,8 @@ function addMint(program: Command): void {
     .requiredOption('--sender <id>', 'Matrix account that will send it')
     .requiredOption('--body <text>', 'what is said')
     .option('--thread <id>', 'root event of the thread')
+    .option('--session-of <did>', 'whose the message is, when the key is a session key (left out: who issued --proof)')
+    .option('--proof <file>', 'the grant that lets this key speak, from `mint grant`')
     .option('--audience <did>', 'DID of the oracle (left out: ORACLE_DID of the settings)')
     .option(...SETTINGS)
     .addHelpText('after', example("mint message --key alice.key --room '!r' --sender @alice:example.org --body hello"))
@@ -119,10 +122,32 @@ function addMint(program: Command): void {
     .option('--body <text>', 'request body, byte for byte')
     .option('--room <id>', 'direct room with the oracle')
     .option('--thread <id>', 'session that the path names')
+    .option('--session-of <did>', 'whose the message is, when the key is a session key (left out: who issued --proof)')
+    .option('--proof <file>', 'the grant that lets this key speak, from `mint grant`')
     .option('--audience <did>', 'DID of the oracle (left out: ORACLE_DID of the settings)')
     .option(...SETTINGS)
     .addHelpText('after', example('mint request --key alice.key --sender @alice:example.org --path /sessions'))
     .action(async (options) => (await import('./mint.ts')).runMintRequest(options));
+}
+
+function addMintGrant(mint: Command): void {
+  mint
+    .command('grant')
+    .description('print a grant: to the oracle, or to a session key that then signs messages')
+    .requiredOption('--key <file>', 'the key of whoever grants it')
+    .requiredOption('--can <ability...>', 'what is granted, such as oracle/message or memory/read')
+    .option('--with <resource>', "what it is granted on (left out: the granter's own DID)")
+    .option('--days <n>', 'how long it counts: at most 1 for a session key, 30 for the oracle', '1')
+    .option('--sender <id>', 'the one Matrix account it is for (nb.sender); that account may hand it in as ixo.oracle.grant')
+    .option('--audience <did>', 'whom it is made out to (left out: ORACLE_DID of the settings)')
+    .option(...SETTINGS)
+    .addHelpText(
+      'after',
+      example(
+        'mint grant --key alice.key --audience did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK --can oracle/message oracle/read',
+      ),
+    )
+    .action(async (options) => (await import('./mint.ts')).runMintGrant(options));
 }
 
 function addKey(program: Command): void {

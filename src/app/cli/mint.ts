@@ -1,5 +1,5 @@
 /**
- * Keys and signed messages for development: what a signing client would make, so that the signed tier can be tried with curl.
+ * Keys, grants and signed messages for development: what a signing client would make, so that the signed tier can be tried with curl.
  * The same code as the demo's user and the tests (src/ucan/mint.ts). A key is written with mode 0600 and never over another one.
  */
 import { readFile, writeFile } from 'node:fs/promises';
@@ -18,7 +18,8 @@ import {
 import type { JsonObject } from '../../json.ts';
 import type { Result } from '../../result.ts';
 import { systemClock } from '../../system-clock.ts';
-import { mintRequestInvocation, newNonce, signContent } from '../../ucan/mint.ts';
+import { type GatedToken, gateDelegation } from '../../ucan/gate.ts';
+import { mintGrant, mintRequestInvocation, newNonce, type Signer, signContent } from '../../ucan/mint.ts';
 import { buildKeyFile, generateKey, readKeyFile, type SigningKey } from '../../ucan/signing-key.ts';
 import { loadOracleDid } from '../load-config.ts';
 import { CliError } from './cli-error.ts';
@@ -51,6 +52,9 @@ interface SpeakerOptions {
   readonly thread?: string;
   readonly audience?: string;
   readonly settings?: string;
+  /** The key is a session key: whose, and the file with the grant that says so. */
+  readonly sessionOf?: string;
+  readonly proof?: string;
 }
 
 export async function runMintMessage(options: SpeakerOptions & { readonly room: string; readonly body: string }): Promise<void> {
@@ -61,6 +65,7 @@ export async function runMintMessage(options: SpeakerOptions & { readonly room: 
     signContent(
       {
         key,
+        ...(await readSession(options)),
         audience: await audienceOf(options),
         room: readRoom(options.room),
         sender: parsed('--sender', parseUserId(options.sender), 'a Matrix user id (@name:server)'),
@@ -93,6 +98,7 @@ export async function runMintRequest(options: MintRequestOptions): Promise<void>
     options.thread === undefined ? undefined : parsed('--thread', parseSessionId(options.thread), 'a session id ($…)');
   const token = mintRequestInvocation({
     key,
+    ...(await readSession(options)),
     audience: await audienceOf(options),
     method: options.method.toUpperCase(),
     path: options.path,
@@ -104,6 +110,57 @@ export async function runMintRequest(options: MintRequestOptions): Promise<void>
     nonce: newNonce(),
   });
   process.stdout.write(`${token}\n`);
+}
+
+export interface MintGrantOptions {
+  readonly key: string;
+  readonly can: readonly string[];
+  readonly with?: string;
+  readonly days: string;
+  readonly sender?: string;
+  readonly audience?: string;
+  readonly settings?: string;
+}
+
+const DAY_MS = 24 * 60 * 60_000;
+
+/** Made out to the oracle it is an acting grant, to a key of a client a session grant. What no gate would take is refused here. */
+export async function runMintGrant(options: MintGrantOptions): Promise<void> {
+  const key = await readKey(options.key);
+  const days = Number(options.days);
+  if (!(days > 0)) throw new CliError('--days is not a number of days above 0.');
+  const sender =
+    options.sender === undefined ? undefined : parsed('--sender', parseUserId(options.sender), 'a Matrix user id (@name:server)');
+  const resource = options.with ?? key.did;
+  const grant = mintGrant({
+    key,
+    audience: await audienceOf(options),
+    capabilities: options.can.map((can) => ({ can, with: resource, ...(sender === undefined ? {} : { nb: { sender } }) })),
+    expiresAt: systemClock.now() + days * DAY_MS,
+    nonce: newNonce(),
+  });
+  const gated = gateDelegation(grant);
+  if (!gated.ok) throw new CliError(`nobody would take this grant (${gated.error}): look at --can, --with and --days.`);
+  process.stdout.write(`${grant}\n`);
+}
+
+/** Nothing when the speaker signs with his own key. */
+async function readSession({ sessionOf, proof }: SpeakerOptions): Promise<Pick<Signer, 'as' | 'proofs'>> {
+  if (proof === undefined) {
+    if (sessionOf === undefined) return {};
+    throw new CliError('--session-of needs --proof <file>: the grant of `matrix-oracle mint grant` to this key.');
+  }
+  const token = await readProof(proof);
+  return { as: sessionOf === undefined ? token.leaf.issuer : parsed('--session-of', parseDid(sessionOf), 'a DID'), proofs: [token] };
+}
+
+async function readProof(path: string): Promise<GatedToken> {
+  const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+    throw new CliError(`${path} cannot be read: make a grant with \`matrix-oracle mint grant … > ${path}\`.`, { cause });
+  });
+  const token = gateDelegation(text.trim());
+  if (!token.ok) throw new CliError(`${path} holds no grant (${token.error}): make one with \`matrix-oracle mint grant\`.`);
+  return token.value;
 }
 
 const readRoom = (text: string): RoomId => parsed('--room', parseRoomId(text), 'a room id (!…)');
@@ -122,7 +179,7 @@ async function readKey(path: string): Promise<SigningKey> {
   return key.value;
 }
 
-async function audienceOf({ audience, settings }: SpeakerOptions): Promise<Did> {
+async function audienceOf({ audience, settings }: Pick<SpeakerOptions, 'audience' | 'settings'>): Promise<Did> {
   if (audience !== undefined) return parsed('--audience', parseDid(audience), 'a DID');
   const did = await loadOracleDid({ environment: readEnvironment(), settings });
   if (did !== undefined) return did;

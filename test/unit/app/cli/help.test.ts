@@ -12,6 +12,7 @@ describe.concurrent('help and the command line', { timeout: 30_000 }, () => {
     'doctor',
     'mint',
     'mint key',
+    'mint grant',
     'mint message',
     'mint request',
     'inbox',

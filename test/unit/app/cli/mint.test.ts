@@ -1,6 +1,8 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { createVerifier } from '../../../../src/ucan/chain.ts';
+import { gateDelegation, gateInvocation } from '../../../../src/ucan/gate.ts';
 import { buildKeyFile, generateKey, readKeyFile } from '../../../../src/ucan/signing-key.ts';
 import { type CliFolder, createCliFolder } from '../../../cli-folder.ts';
 
@@ -49,6 +51,77 @@ test('mint request prints one bearer token', async () => {
 
   expect(result).toMatchObject({ status: 0, stderr: '' });
   expect(result.stdout).toMatch(/^[\w-]{200,5500}\n$/u);
+});
+
+/** As the oracle would: with nothing stored. */
+const verifier = createVerifier({
+  findToken: () => undefined,
+  keysOf: async () => ({ ok: false, error: 'BAD_ISSUER' }),
+  isRevoked: () => false,
+  now: () => Date.now(),
+});
+
+test('a session key under mint grant signs messages and requests of whoever granted it, and nobody else’s (G8)', async () => {
+  const owner = (await cli.run(['mint', 'key', '--out', 'owner.key'])).stdout.trim();
+  const session = (await cli.run(['mint', 'key', '--out', 'session.key'])).stdout.trim();
+  const grant = await cli.run([
+    ...['mint', 'grant', '--key', 'owner.key', '--audience', session],
+    ...['--can', 'oracle/message', 'oracle/read', '--sender', '@a:example.org'],
+  ]);
+  writeFileSync(join(cli.dir, 'grant.car'), grant.stdout);
+
+  const speaker = ['--key', 'session.key', '--sender', '@a:example.org', '--audience', ORACLE];
+  const proof = ['--session-of', owner, '--proof', 'grant.car'];
+  const message = await cli.run(['mint', 'message', ...speaker, ...proof, '--room', '!r', '--body', 'hi']);
+  const request = await cli.run(['mint', 'request', ...speaker, ...proof, '--path', '/sessions']);
+  const stranger = await cli.run(['mint', 'message', '--key', 'alice.key', ...speaker.slice(2), ...proof, '--room', '!r', '--body', 'hi']);
+
+  const principalOf = async (token: string) => {
+    const gated = gateInvocation(token);
+    const verified = gated.ok ? await verifier.invocation(gated.value) : gated;
+    return verified.ok ? verified.value.principal : verified.error;
+  };
+  const invOf = ({ stdout }: { stdout: string }): string => JSON.parse(stdout)['ixo.oracle.ucan'].inv;
+  expect(grant).toMatchObject({ status: 0, stderr: '' });
+  expect(await principalOf(invOf(message))).toBe(owner);
+  expect(await principalOf(request.stdout.trim())).toBe(owner);
+  expect(await principalOf(invOf(stranger))).toBe('BROKEN_CHAIN');
+});
+
+test('mint grant is made out to the oracle unless it says to whom, for a day unless it says how long', async () => {
+  const result = await cli.run(['mint', 'grant', '--key', 'alice.key', '--can', 'memory/read', '--with', 'ixo:memory'], {
+    ORACLE_DID: ORACLE,
+  });
+
+  const grant = gateDelegation(result.stdout.trim());
+  expect(grant.ok && grant.value.leaf).toMatchObject({ audience: ORACLE, capabilities: [{ can: 'memory/read', with: 'ixo:memory' }] });
+  expect(grant.ok && Math.round((grant.value.leaf.expiration * 1_000 - Date.now()) / 3_600_000)).toBe(24);
+});
+
+test.each([
+  ['no days', ['--days', 'soon'], '--days is not a number'],
+  ['a time past all times', ['--days', '99999'], 'TOKEN_LIVES_TOO_LONG'],
+  ['an ability that is none', ['--can', 'Memory/Read'], 'BAD_CAPABILITY'],
+  ['a sender that is none', ['--sender', 'alice'], '--sender is not a Matrix user id'],
+])('a grant with %s is one sentence with what to do', async (_, change, said) => {
+  const result = await cli.run(['mint', 'grant', '--key', 'alice.key', '--audience', ORACLE, '--can', 'memory/read', ...change]);
+
+  expect(result).toMatchObject({ status: 1, stdout: '' });
+  expect(result.stderr).toContain(said);
+});
+
+test.each([
+  ['no proof', ['--session-of', ORACLE], '--session-of needs --proof'],
+  ['a proof that is not there', ['--proof', 'none.car'], 'none.car cannot be read'],
+  ['a proof that is none', ['--proof', 'alice.key'], 'holds no grant'],
+])('a session key with %s is one sentence with what to do', async (_, change, said) => {
+  const result = await cli.run([
+    ...['mint', 'message', '--key', 'alice.key', '--room', '!r', '--sender', '@a:example.org', '--body', 'x', '--audience', ORACLE],
+    ...change,
+  ]);
+
+  expect(result).toMatchObject({ status: 1, stdout: '' });
+  expect(result.stderr).toContain(said);
 });
 
 test.each([
