@@ -20,6 +20,7 @@ export interface UcanToBuild {
   /** Seconds since the epoch; Infinity makes a token without end, which the gate refuses. */
   readonly expiration: number;
   readonly notBefore?: number;
+  /** Empty for none, which only a grant may do without. */
   readonly nonce: string;
   readonly facts?: readonly JsonObject[];
   /** CIDs of what it rests on, 36 bytes each. */
@@ -42,7 +43,7 @@ export function buildUcan(ucan: UcanToBuild): UnsignedUcan {
     prf: (ucan.proofs ?? []).map((cid) => CID.decode(cid)),
     exp: Number.isFinite(ucan.expiration) ? ucan.expiration : null,
     fct: ucan.facts ?? [],
-    nnc: ucan.nonce,
+    ...(ucan.nonce === '' ? {} : { nnc: ucan.nonce }),
     ...(ucan.notBefore === undefined ? {} : { nbf: ucan.notBefore }),
   };
   const signed = (signature: Uint8Array) => ({ ...model, s: createSignature(EdDSA, signature) }) as unknown as Parameters<typeof encode>[0];

@@ -73,6 +73,8 @@ export function readUcan(block: Uint8Array): Result<Ucan, ErrorCode> {
   const audience = readPrincipal(aud, () => view.audience.did());
   if (audience === undefined) return err('BAD_AUDIENCE');
 
+  // An empty nonce stands in the block but not in the signed text: a second CID for one signature (research/ucan.md §3.2 E).
+  if (view.nonce === '') return err('UCAN_MALFORMED');
   const { expiration, notBefore, nonce = '' } = view;
   if (!(expiration < END_OF_TIME_S)) return err('TOKEN_LIVES_TOO_LONG');
   if (expiration <= 0 || (notBefore !== undefined && (notBefore <= 0 || notBefore >= END_OF_TIME_S))) return err('UCAN_MALFORMED');

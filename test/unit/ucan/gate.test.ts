@@ -265,6 +265,7 @@ const hostile: [name: string, input: unknown, code: string][] = [
   ['a fact that is a list', reEncoded(token, (m) => (m['fct'] = [[1]])), 'UCAN_MALFORMED'],
   ['a nonce with a NUL', custom({ nonce: 'abc\0' }), 'UCAN_MALFORMED'],
   ['a nonce of 200 characters', custom({ nonce: 'x'.repeat(200) }), 'UCAN_MALFORMED'],
+  ['an empty nonce, which the signed text leaves out', reEncoded(custom({ nonce: '' }), (m) => (m['nnc'] = '')), 'UCAN_MALFORMED'],
   ['a nonce that is a number', reEncoded(token, (m) => (m['nnc'] = 1)), 'UCAN_MALFORMED'],
   // keys and signatures
   ['an issuer whose key is the identity point', reEncoded(token, (m) => (m['iss'] = IDENTITY_KEY)), 'BAD_ISSUER'],
@@ -309,6 +310,7 @@ describe('hostile tokens', () => {
     expect(await outcome(reEncoded(token, () => undefined))).toBe('accepted');
     expect(await outcome(custom({ facts: [{ a: 1 }], notBefore: TS / 1000 }))).toBe('accepted');
     expect(await outcome(custom({ expiration: 4_102_444_799 }))).toBe('accepted');
+    expect(await outcome(custom({ nonce: '' }))).toBe('accepted');
     expect(await outcome(custom({ capabilities: [{ can: 'a/b', with: alice.did, nb: nested(LIMITS.nbDepth) }] }))).toBe('accepted');
     expect(await outcome(custom({ capabilities: [{ can: '*', with: 'ixo:oracle', nb: { a: 'x'.repeat(LIMITS.nbStringChars) } }] }))).toBe(
       'accepted',
