@@ -3,22 +3,24 @@
  * Each oracle has an account, a port, a data folder and a scripted model of its own, so that a test which kills, wipes or starves one cannot
  * be seen by another. Synapse reads its registrations only at start, so the accounts a file needs are said when its world is made.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as wait } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import Sqlite from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, onTestFailed } from 'vitest';
 import { buildRegistration, type Registration } from '../../appservice/registration.ts';
 import { type Oracle, startOracle } from '../../src/app/main.ts';
 import { readConfig } from '../../src/config.ts';
-import type { EventId, RoomId, UserId } from '../../src/ids.ts';
+import type { Did, EventId, RoomId, UserId } from '../../src/ids.ts';
 import type { JsonObject } from '../../src/json.ts';
 import { createLogger } from '../../src/observe/logger.ts';
+import type { AnyOraclePlugin } from '../../src/plugin-api/define-oracle-plugin.ts';
 import { systemClock } from '../../src/system-clock.ts';
-import { newNonce, signContent } from '../../src/ucan/mint.ts';
+import { type MintProofs, newNonce, signContent } from '../../src/ucan/mint.ts';
 import { generateKey, type SigningKey } from '../../src/ucan/signing-key.ts';
 import { findFreePort } from '../../synapse-dev/homeserver/ports.ts';
 import type { RoomWatch, SeenMessage, Version } from '../../synapse-dev/homeserver/room-watch.ts';
@@ -41,11 +43,19 @@ const LISTED = 'listed-';
 export interface World {
   readonly homeserver: Homeserver;
   /** The next of the accounts that were asked for; not started. */
-  oracle(env?: Environment): Promise<TestOracle>;
-  /** With `listed` the name is on every oracle's UNSIGNED_USERS; people sign unless told otherwise. */
-  person(options?: { listed?: boolean }): Promise<Person>;
+  oracle(env?: Environment, plugins?: readonly AnyOraclePlugin[]): Promise<TestOracle>;
+  /** People sign unless told otherwise. */
+  person(options?: PersonOptions): Promise<Person>;
 }
 export type Environment = Readonly<Record<string, string>>;
+export interface PersonOptions {
+  /** The name is on every oracle's UNSIGNED_USERS, and the person does not sign. */
+  readonly listed?: boolean;
+  /** False: somebody with an ordinary client, on no list. */
+  readonly signs?: boolean;
+  /** A did:ixo: the account gets the name that goes with it, and its key signs as this DID. */
+  readonly did?: Did;
+}
 
 /** For the top of a file: one homeserver for its tests, and everything that a test started ended after it. */
 export function useWorld(options: { readonly oracles: number }): World {
@@ -66,7 +76,7 @@ export function useWorld(options: { readonly oracles: number }): World {
     get homeserver() {
       return opened().homeserver;
     },
-    oracle: (env) => opened().oracle(env),
+    oracle: (env, plugins) => opened().oracle(env, plugins),
     person: (more) => opened().person(more),
   };
 }
@@ -101,20 +111,20 @@ async function openWorld({ oracles }: { readonly oracles: number }): Promise<Ope
   }
   return {
     homeserver,
-    async oracle(env = {}) {
+    async oracle(env = {}, plugins = []) {
       const seat = free.next().value;
       if (seat === undefined) throw new Error(`this world has only ${oracles} oracles: ask useWorld for more`);
-      const oracle = await createTestOracle({ seat, homeserver, dataDir: join(dir, seat.localpart), env });
+      const oracle = await createTestOracle({ seat, homeserver, dataDir: join(dir, seat.localpart), env, plugins });
       running.push(oracle);
       endings.push(() => oracle.end());
       onTestFailed(() => console.error(`log of ${oracle.userId}:\n${describeLog(oracle.log)}`));
       return oracle;
     },
-    async person({ listed = false } = {}) {
+    async person({ listed = false, signs = !listed, did } = {}) {
       people += 1;
-      const client = await homeserver.createUser(`${listed ? LISTED : ''}person${people}`);
+      const client = await homeserver.createUser(did?.replaceAll(':', '-') ?? `${listed ? LISTED : ''}person${people}`);
       endings.push(async () => client.close());
-      return createPerson(client, listed ? null : generateKey());
+      return createPerson(client, signs ? generateKey() : null, did);
     },
     endTest,
     async close() {
@@ -179,7 +189,11 @@ export interface TestOracle {
   /** Address of the sidecar of its newest start. */
   sidecarUrl(): string;
   /** Rows of a table of its database, read beside the running process. */
-  rows<Row extends object = JsonObject>(query: string): Row[];
+  rows<Row extends object = JsonObject>(query: string, ...values: readonly (string | number)[]): Row[];
+  /** Changes its database beside the running process: what only time would do. */
+  change(statement: string): void;
+  /** `matrix-oracle <args>` with its settings. @returns what it printed; rejects unless it ended well. */
+  cli(...args: readonly string[]): Promise<string>;
   /** The first log line, past or coming, that fits. */
   waitForLog(fits: (line: LogLine) => boolean, timeoutMs?: number): Promise<LogLine>;
   /** Its database and checkpoints are gone; only while it is stopped. */
@@ -201,9 +215,10 @@ interface OracleParts {
   readonly homeserver: Homeserver;
   readonly dataDir: string;
   readonly env: Environment;
+  readonly plugins: readonly AnyOraclePlugin[];
 }
 
-async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts): Promise<TestOracle> {
+async function createTestOracle({ seat, homeserver, dataDir, env, plugins }: OracleParts): Promise<TestOracle> {
   const key = generateKey();
   const model = await startModelServer({ pace: 'instant' });
   const log: LogLine[] = [];
@@ -238,6 +253,14 @@ async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts)
     ...env,
     ...more,
   });
+  function withDatabase<T>(options: Sqlite.Options, use: (database: Sqlite.Database) => T): T {
+    const database = new Sqlite(join(dataDir, 'oracle.db'), { ...options, fileMustExist: true, timeout: 5_000 });
+    try {
+      return use(database);
+    } finally {
+      database.close();
+    }
+  }
   const oracle: TestOracle = {
     userId: `@${seat.localpart}:${SERVER_NAME}`,
     did: key.did,
@@ -250,7 +273,7 @@ async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts)
       const config = readConfig(settings(more));
       if (!config.ok) throw new Error(config.error.map(({ message }) => message).join('\n'));
       const logger = createLogger({ level: 'debug', format: 'json', destination: { write: take } });
-      running = await startOracle({ config: config.value, logger, clock: systemClock });
+      running = await startOracle({ config: config.value, logger, clock: systemClock, plugins });
       await within(running.ready, READY_WITHIN_MS, 'the oracle was not ready');
       return running;
     },
@@ -292,14 +315,10 @@ async function createTestOracle({ seat, homeserver, dataDir, env }: OracleParts)
     async health() {
       return (await (await fetch(`${oracle.sidecarUrl()}/health`)).json()) as JsonObject;
     },
-    rows<Row extends object>(query: string) {
-      const database = new Sqlite(join(dataDir, 'oracle.db'), { readonly: true, timeout: 5_000 });
-      try {
-        return database.prepare(query).all() as Row[];
-      } finally {
-        database.close();
-      }
-    },
+    rows: <Row extends object>(query: string, ...values: readonly (string | number)[]) =>
+      withDatabase({ readonly: true }, (database) => database.prepare(query).all(...values) as Row[]),
+    change: (statement) => withDatabase({}, (database) => database.exec(statement)),
+    cli: (...args) => runCli(args, settings({})),
     waitForLog: (fits, timeoutMs = 30_000) =>
       new Promise((resolve, reject) => {
         const end = () => {
@@ -348,6 +367,12 @@ function readProcess(child: ChildProcess, take: (line: string) => void): ReadPro
   };
 }
 
+async function runCli(args: readonly string[], settings: Environment): Promise<string> {
+  const env = { PATH: process.env['PATH'], HOME: process.env['HOME'], ...settings };
+  const { stdout } = await promisify(execFile)(process.execPath, [CONDITION, BIN, ...args], { cwd: tmpdir(), env });
+  return stdout;
+}
+
 function readLine(text: string): LogLine | undefined {
   if (text.trim() === '') return undefined;
   try {
@@ -367,6 +392,8 @@ export interface Person {
   readonly client: UserClient;
   /** Null for somebody who does not sign. */
   readonly key: SigningKey | null;
+  /** What the person signs as. @throws for somebody who does not sign. */
+  did(): Did;
   /** A direct room with the oracle, which has joined. */
   direct(oracle: TestOracle): Promise<Talk>;
   /** A room of the person's own, the oracle invited and joined. */
@@ -405,11 +432,15 @@ export interface Answer {
   readonly prompts: readonly string[];
 }
 
-function createPerson(client: UserClient, key: SigningKey | null): Person {
+function createPerson(client: UserClient, key: SigningKey | null, did?: Did): Person {
   const person: Person = {
     userId: client.userId,
     client,
     key,
+    did() {
+      if (key === null) throw new Error('this person does not sign');
+      return did ?? key.did;
+    },
     async direct(oracle) {
       const talk = await person.talk(await client.createDirectRoom(oracle.userId), oracle);
       await talk.joined();
@@ -439,7 +470,7 @@ function createTalk({ person, oracle, watch }: { person: Person; oracle: TestOra
     },
     content(text, more = {}) {
       const content = { msgtype: 'm.text', body: text, ...more };
-      return key === null ? content : sign(key, { oracle, roomId, sender: client.userId, content });
+      return key === null ? content : sign(key, { oracle, roomId, sender: client.userId, content, as: person.did() });
     },
     say: (text, more) => client.send(roomId, talk.content(text, more)),
     async answerTo(prompt, timeoutMs) {
@@ -456,7 +487,7 @@ function createTalk({ person, oracle, watch }: { person: Person; oracle: TestOra
   return talk;
 }
 
-export interface Signing {
+export interface Signing extends MintProofs {
   readonly oracle: Pick<TestOracle, 'did'>;
   readonly roomId: string;
   readonly sender: string;
@@ -464,14 +495,17 @@ export interface Signing {
   readonly ts?: number;
   /** The event that this one replaces. */
   readonly edits?: string;
+  /** The person's DID when the key is a session key or a key of a did:ixo. */
+  readonly as?: Did;
 }
 /** Content with its invocation; the thread it names is the one its relation names. */
-export function sign(key: SigningKey, { oracle, roomId, sender, content, ts = Date.now(), edits }: Signing): JsonObject {
+export function sign(key: SigningKey, { oracle, roomId, sender, content, ts = Date.now(), edits, ...signer }: Signing): JsonObject {
   const relation = content['m.relates_to'] as JsonObject | undefined;
   const thread = relation?.['rel_type'] === 'm.thread' ? (relation['event_id'] as EventId) : undefined;
   return signContent(
     {
       key,
+      ...signer,
       audience: oracle.did,
       room: roomId as RoomId,
       sender: sender as UserId,

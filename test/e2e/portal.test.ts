@@ -3,52 +3,14 @@
  * Matrix has not proved to be theirs.
  */
 import { expect, test } from 'vitest';
-import type { RoomId, SessionId, UserId } from '../../src/ids.ts';
 import type { JsonObject } from '../../src/json.ts';
-import { mintRequestInvocation, newNonce } from '../../src/ucan/mint.ts';
 import { generateKey, type SigningKey } from '../../src/ucan/signing-key.ts';
 import { textReply } from '../../synapse-dev/model/reply.ts';
 import { type Answer, messagesIn, type Talk, type TestOracle, textsAt, useWorld } from './harness.ts';
+import { type Call, send, tokenFor } from './portal-client.ts';
 
 const world = useWorld({ oracles: 5 });
 
-interface Call {
-  readonly oracle: TestOracle;
-  readonly key: SigningKey;
-  readonly sender: string;
-  readonly room?: string | undefined;
-  readonly method?: 'GET' | 'POST';
-  readonly path: string;
-  readonly thread?: string;
-  readonly body?: JsonObject | string;
-  readonly token?: string;
-}
-const bodyOf = ({ body }: Call): string | undefined => (body === undefined || typeof body === 'string' ? body : JSON.stringify(body));
-const tokenFor = (call: Call): string =>
-  mintRequestInvocation({
-    key: call.key,
-    audience: call.oracle.did,
-    method: call.method ?? 'POST',
-    path: call.path,
-    body: bodyOf(call),
-    sender: call.sender as UserId,
-    room: call.room as RoomId | undefined,
-    thread: call.thread as SessionId | undefined,
-    ts: Date.now(),
-    nonce: newNonce(),
-  });
-function send(call: Call): Promise<Response> {
-  const body = bodyOf(call);
-  return fetch(`${call.oracle.sidecarUrl()}${call.path}`, {
-    method: call.method ?? 'POST',
-    headers: {
-      authorization: `Bearer ${call.token ?? tokenFor(call)}`,
-      'x-auth-type': 'ucan',
-      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-    },
-    ...(body === undefined ? {} : { body }),
-  });
-}
 interface SseEvent {
   readonly event: string;
   readonly id: string | undefined;
