@@ -29,6 +29,8 @@ export const LIMITS = {
   carBlocks: 9,
   carBlockBytes: 4_000,
   invocationLifetimeS: 300,
+  /** Of the bearer tokens that HTTP_LEGACY_AUTH lets in. */
+  legacyInvocationLifetimeS: 900,
   clockSkewS: 60,
   nbDepth: 4,
   nbStringChars: 512,

@@ -48,6 +48,7 @@ import { createRunAuthority } from '../turn/run-authority.ts';
 import { createThrottle } from '../turn/throttle.ts';
 import type { TurnChecks } from '../turn/turn.ts';
 import { assertSafeDecoder } from '../ucan/decoder-self-test.ts';
+import { verifyLegacy } from '../ucan/legacy-invocation.ts';
 import { createAuthority } from './authority.ts';
 import { dataPaths } from './data-paths.ts';
 import { keepHouse } from './keep-house.ts';
@@ -323,6 +324,8 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     abilitiesToAsk: () => [...config.grantAbilities.map(readAbilityToAsk), ...(agent?.abilitiesToAsk ?? [])],
     onRevoked,
     verify: verifier.invocation,
+    verifyLegacy: config.httpLegacyAuth ? (token) => verifyLegacy(token, { verify: verifier.grant, oracleDid, now: now() }) : null,
+    isTrustedServer: trusts,
     mayUse: (user, did) => mayUse(user, rules, true) && (rules.access !== 'granted' || authority.useGrants.has(did)),
     rooms,
     scheduler,

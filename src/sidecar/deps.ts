@@ -19,6 +19,7 @@ import type { AuthoriseLinks } from '../ucan/authorise-links.ts';
 import type { VerifyInvocation } from '../ucan/chain.ts';
 import type { Grants } from '../ucan/grants.ts';
 import type { RegisterGrant } from '../ucan/register-grant.ts';
+import type { DoorOptions } from './door.ts';
 import type { AuthorisePage } from './pages/read-pages.ts';
 import type { AbilityToAsk } from './routes/authorise.ts';
 
@@ -59,6 +60,10 @@ export interface SidecarDeps {
   readonly transcript: Pick<Transcript, 'page'>;
   readonly links: Links;
   readonly verify: VerifyInvocation;
+  /** HTTP_LEGACY_AUTH; null when it is off. */
+  readonly verifyLegacy: DoorOptions['verifyLegacy'];
+  /** Only the word of these servers about their accounts is taken without a signature. */
+  readonly isTrustedServer: (user: UserId) => boolean;
   /** ACCESS, judged on the linked account and, with `granted`, on the DID (DESIGN §5 "Who may use the oracle at all"). */
   readonly mayUse: (user: UserId, did: Did) => boolean;
   readonly grants: Pick<Grants, 'list' | 'actingOf' | 'byTokenId' | 'revoke'>;

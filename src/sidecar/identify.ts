@@ -9,6 +9,7 @@ import { sha256Base64Url } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { err, ok, type Result } from '../result.ts';
 import { bindToRequest, checkLink } from '../ucan/bind-request.ts';
+import type { LegacyInvocation } from '../ucan/legacy-invocation.ts';
 import { findSpent, spend } from '../ucan/replay.ts';
 import type { SidecarDeps } from './deps.ts';
 
@@ -27,12 +28,10 @@ export interface Caller {
 /** What a token is called where prompts have event ids. */
 export const promptIdOf = (tokenId: TokenId): string => `http:${tokenId}`;
 
-export function identify(
-  request: FastifyRequest,
-  sessionId: SessionId | undefined,
-  { identity, links, store, mayUse, clock }: SidecarDeps,
-): Result<Caller, Refusal> {
-  const { invocation } = request;
+export function identify(request: FastifyRequest, sessionId: SessionId | undefined, deps: SidecarDeps): Result<Caller, Refusal> {
+  const { identity, links, store, mayUse, clock } = deps;
+  const { invocation, legacy } = request;
+  if (legacy !== null) return identifyLegacy(request, legacy, deps);
   if (invocation === null) return err(refusal('UNAUTHENTICATED'));
   const bodyHash = sha256Base64Url(request.rawBody ?? '');
   const refuse = (code: ErrorCode) => err(refusal(code));
@@ -60,6 +59,34 @@ export function identify(
     did,
     userId,
     room: known?.directRoom ?? null,
+    tokenId,
+    keepUntil: expiresAt + LIMITS.clockSkewS * 1_000,
+    bodyHash,
+    again: spent === undefined ? null : { runId: spent.runId },
+  });
+}
+
+/**
+ * Nothing of the request is signed, so it is the account that Matrix proved last, and its server must be one whose word counts. `x-request-id` takes the place
+ * of the token as the idempotency key.
+ */
+function identifyLegacy(
+  request: FastifyRequest,
+  { did, tokenId: bearer, expiresAt }: LegacyInvocation,
+  { links, store, mayUse, isTrustedServer }: SidecarDeps,
+): Result<Caller, Refusal> {
+  const link = links.of(did);
+  if (link === undefined) return err(refusal('NOT_LINKED'));
+  if (!isTrustedServer(link.userId)) return err(refusal('UNTRUSTED_SERVER'));
+  if (!mayUse(link.userId, did)) return err(refusal('NOT_ALLOWED'));
+  const bodyHash = sha256Base64Url(request.rawBody ?? '');
+  const tokenId = sha256Base64Url(`${bearer} ${request.method} ${pathOf(request)} ${request.id}`) as TokenId;
+  const spent = findSpent(store, tokenId);
+  if (spent !== undefined && spent.bodyHash !== bodyHash) return err(refusal('CONFLICT'));
+  return ok({
+    did,
+    userId: link.userId,
+    room: link.directRoom ?? null,
     tokenId,
     keepUntil: expiresAt + LIMITS.clockSkewS * 1_000,
     bodyHash,

@@ -48,6 +48,7 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
   app.decorateRequest('invocation', null);
+  app.decorateRequest('legacy', null);
   app.decorateRequest('rawBody', null);
   keepRawBody(app);
 
@@ -85,7 +86,9 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
     limited.addHook('onRequest', async (request) => void orRefuse(await limits.enter(request.ip)));
     await limited.register(publicRoutes(deps));
     const door = async (request: FastifyRequest): Promise<void> => {
-      request.invocation = orRefuse(await authenticateCaller(request.headers, deps.verify));
+      const { invocation, legacy } = orRefuse(await authenticateCaller(request.headers, deps));
+      request.invocation = invocation;
+      request.legacy = legacy;
     };
     /** A guesser of keys or nonces is soon not listened to any more. */
     const countRefusals = (routes: FastifyInstance): void => {
@@ -152,15 +155,19 @@ async function fail(error: unknown, request: FastifyRequest, reply: FastifyReply
 }
 
 /** Only of callers whose signature was verified: what strangers send must not fill the disk. */
-async function audit({ invocation }: FastifyRequest, { status, code }: Refusal, { store, clock, logger }: SidecarDeps): Promise<void> {
-  if (invocation === null || !AUDITED.has(status)) return;
+async function audit(
+  { invocation, legacy }: FastifyRequest,
+  { status, code }: Refusal,
+  { store, clock, logger }: SidecarDeps,
+): Promise<void> {
+  if ((invocation === null && legacy === null) || !AUDITED.has(status)) return;
   try {
     await store.write((tx) =>
       writeAudit(store, tx, {
         at: clock.now(),
-        principal_id: invocation.principal,
-        token_id: invocation.tokenId,
-        capability: invocation.capabilities[0]?.can ?? null,
+        principal_id: invocation?.principal ?? legacy?.did ?? null,
+        token_id: (invocation ?? legacy)?.tokenId ?? null,
+        capability: invocation?.capabilities[0]?.can ?? null,
         decision: 'refused',
         code,
       }),

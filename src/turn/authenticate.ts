@@ -23,7 +23,7 @@ import { isSpentOnAnother } from '../ucan/replay.ts';
 import type { UseGrants } from '../ucan/use-grants.ts';
 import type { Links } from './links.ts';
 import { NO_GRANTS, type Principal, type SpentToken } from './principal.ts';
-import type { HttpIncoming, Incoming, MatrixIncoming } from './prompt.ts';
+import type { HttpIncoming, Incoming, LegacyProof, MatrixIncoming } from './prompt.ts';
 
 export interface Authenticated {
   readonly incoming: Incoming;
@@ -121,8 +121,9 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
   }
 
   async function authenticateRequest(incoming: HttpIncoming): Promise<Result<Authenticated, ErrorCode>> {
-    const { method, path, bodyHash, sessionId, invocation } = incoming;
-    const bound = bindToRequest(invocation, { method, path, bodySha256: bodyHash, sessionId }, { oracleDid, now: now() });
+    const { method, path, bodyHash, sessionId, proof } = incoming;
+    if ('keepUntil' in proof) return authenticateBearer(incoming, proof);
+    const bound = bindToRequest(proof, { method, path, bodySha256: bodyHash, sessionId }, { oracleDid, now: now() });
     if (!bound.ok) return bound;
     if (bound.value.kind !== 'write') return err('BAD_CAPABILITY');
     const { principal: did, tokenId, expiresAt, claims } = bound.value;
@@ -131,11 +132,28 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
     if (link.value.userId !== incoming.sender || link.value.directRoom !== incoming.roomId) return err('NOT_LINKED');
     const account = await checkIxoAccount(did, incoming.sender, { isTrusted, keysOf });
     if (!account.ok) return account;
-    const principal = signedPrincipal(invocation, incoming.sender);
+    const principal = signedPrincipal(proof, incoming.sender);
     const refused = judge(principal);
     if (refused !== null) return err(refused);
     const token = { tokenId, keepUntil: keepUntil(expiresAt), bodyHash };
-    return ok({ incoming, principal, token, promptId: `http:${tokenId}`, grants: [], carried: invocation.carried });
+    return ok({ incoming, principal, token, promptId: `http:${tokenId}`, grants: [], carried: proof.carried });
+  }
+
+  /** A bearer token speaks for the account that Matrix proved, and never as if that had signed this. */
+  async function authenticateBearer(
+    incoming: HttpIncoming,
+    { did, tokenId, keepUntil }: LegacyProof,
+  ): Promise<Result<Authenticated, ErrorCode>> {
+    const { sender, roomId, bodyHash } = incoming;
+    const link = links.of(did, sender);
+    if (link === undefined || link.directRoom !== roomId) return err('NOT_LINKED');
+    const account = await checkIxoAccount(did, sender, { isTrusted, keysOf });
+    if (!account.ok) return account;
+    const principal: Principal = { id: did, did, matrixUserId: sender, tier: 'sender-bound', grants: NO_GRANTS };
+    const refused = judge(principal);
+    if (refused !== null) return err(refused);
+    const token = { tokenId, keepUntil: keepUntil + maxLatenessMs, bodyHash };
+    return ok({ incoming, principal, token, promptId: `http:${tokenId}`, grants: [], carried: [] });
   }
 
   const signedPrincipal = ({ principal, grants: path, grantsUntil }: VerifiedInvocation, sender: UserId): Principal => ({

@@ -1,6 +1,6 @@
 /** A message on its way to becoming (part of) a turn, whatever brought it: the one input of the checks. */
 import type { Conversation } from '../admission/decide-admission.ts';
-import type { EventId, RoomId, SessionId, UserId } from '../ids.ts';
+import type { Did, EventId, RoomId, SessionId, TokenId, UserId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
 import type { TurnHints } from '../runs/run.ts';
 import type { Tx } from '../store/store.ts';
@@ -34,7 +34,13 @@ export interface HttpIncoming extends IncomingBase {
   readonly path: string;
   /** base64url SHA-256 of the raw body. */
   readonly bodyHash: string;
-  /** Verified once at the door of the sidecar; bound and linked by `authenticate`. */
-  readonly invocation: VerifiedInvocation;
+  /** Verified once at the door of the sidecar; an invocation is bound and linked by `authenticate`. */
+  readonly proof: VerifiedInvocation | LegacyProof;
+}
+/** Of a bearer token (HTTP_LEGACY_AUTH): it says who and nothing of the request. `tokenId` is made from the request, for one use. */
+export interface LegacyProof {
+  readonly did: Did;
+  readonly tokenId: TokenId;
+  readonly keepUntil: number;
 }
 export type Incoming = MatrixIncoming | HttpIncoming;

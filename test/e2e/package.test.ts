@@ -33,8 +33,11 @@ beforeAll(async () => {
   const tarball = readdirSync(folder).find((name) => name.endsWith('.tgz'));
   mkdirSync(project);
   writeFileSync(join(project, 'package.json'), JSON.stringify({ name: 'empty', private: true, type: 'module' }));
-  await run('npm', ['install', '--silent', '--no-audit', '--no-fund', join(folder, tarball ?? '')], { cwd: project, env: environment });
-}, 240_000);
+  await run('npm', ['install', '--silent', '--prefer-offline', '--no-audit', '--no-fund', join(folder, tarball ?? '')], {
+    cwd: project,
+    env: environment,
+  });
+}, 600_000);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const installed = (path: string) => join(project, 'node_modules', path);

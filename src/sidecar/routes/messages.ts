@@ -121,16 +121,15 @@ async function openTurn(
   body: NewMessage,
   deps: SidecarDeps,
 ): Promise<Result<RunId, Refusal>> {
-  const { invocation } = request;
   if (caller.again !== null) return caller.again.runId === null ? err(refusal('CONFLICT')) : ok(caller.again.runId);
-  if (invocation === null || caller.room === null) return err(refusal('NOT_LINKED'));
+  if (caller.room === null) return err(refusal('NOT_LINKED'));
   const unfit = decideRoom(await deps.rooms.facts(caller.room), caller.userId);
   if (unfit !== null) return err(unfit);
 
   await takeDelegationHeader(request, caller.did, deps);
   let opened: Awaited<ReturnType<typeof beginTurn>>;
   try {
-    opened = await beginTurn(buildIncoming(request, { ...caller, room: caller.room, invocation }, sessionId, body, deps), deps.turn);
+    opened = await beginTurn(buildIncoming(request, { ...caller, room: caller.room }, sessionId, body, deps), deps.turn);
   } catch (error) {
     // Twice at the same time: the prompt is unique, so the other delivery's transaction came first and this one was undone.
     return joinOther(caller, deps) ?? Promise.reject(error);
@@ -157,12 +156,12 @@ function joinOther({ tokenId, bodyHash }: Caller, { store }: SidecarDeps): Resul
 
 function buildIncoming(
   request: FastifyRequest,
-  caller: Caller & { room: RoomId; invocation: HttpIncoming['invocation'] },
+  caller: Caller & { room: RoomId },
   sessionId: SessionId,
   body: NewMessage,
   deps: SidecarDeps,
 ): HttpIncoming {
-  const { did, room, userId, tokenId, bodyHash, invocation } = caller;
+  const { did, room, userId, tokenId, keepUntil, bodyHash } = caller;
   const requestId = request.id;
   const header = request.headers['x-timezone'];
   const timezone = readTimeZone(body.timezone ?? (typeof header === 'string' ? header : undefined));
@@ -179,7 +178,7 @@ function buildIncoming(
     method: request.method,
     path: pathOf(request),
     bodyHash,
-    invocation,
+    proof: request.invocation ?? { did, tokenId, keepUntil },
     alongside: (tx, opened) =>
       deps.mirrorPrompt(tx, { ...opened, roomId: room, text: body.message, did, requestId, promptId: promptIdOf(tokenId) }),
   };

@@ -437,7 +437,7 @@ describe('over HTTP', () => {
       method: 'POST',
       path: `/messages/${SESSION}`,
       bodyHash: sha256Base64Url(body),
-      invocation: verified.value,
+      proof: verified.value,
       alongside: () => undefined,
     };
   }
