@@ -60,7 +60,7 @@ test('what must be set is enough, and the rest has the documented default', () =
 test('all faults are named in one go, each with a remedy that names its variable', () => {
   const found = problems({
     PORT: '70000',
-    ACCESS: 'granted',
+    ACCESS: 'everybody',
     MATRIX_BASE_URL: 'ftp://x',
     MATRIX_HS_TOKEN: AS_TOKEN,
     MODEL_MAIN: undefined,
@@ -142,10 +142,27 @@ describe('who may speak', () => {
     expect(namesOf(problems({ UNSIGNED_USERS: glob }))).toEqual(['UNSIGNED_USERS']);
   });
 
-  test('ACCESS=granted is refused with the reason, not silently taken for something else', () => {
-    const [fault] = problems({ ACCESS: 'granted' });
+  test('ACCESS is one of its four words', () => {
+    for (const access of ['own-server', 'granted', 'open']) expect(problems({ ACCESS: access })).toEqual([]);
+    expect(problems({ ACCESS: 'Granted' })[0]?.message).toContain('is none of: own-server, allowed, granted, open');
+  });
 
-    expect(fault?.message).toContain('comes with the authority capability');
+  test.each([
+    ['memory/* ixo:memory, fs/read ixo:filesystem', true],
+    ['', true],
+    ['* ixo:memory', false],
+    ['memory/*', false],
+    ['Memory/read ixo:memory', false],
+    ['memory/read  ixo:memory', false],
+  ])('GRANT_ABILITIES takes pairs of a named ability and a resource: %j', (value, isGood) => {
+    expect(namesOf(problems({ GRANT_ABILITIES: value }))).toEqual(isGood ? [] : ['GRANT_ABILITIES']);
+  });
+
+  test('SIGNING_MNEMONIC is a secret, trimmed, and not too short to be one', () => {
+    const read = readConfig({ ...GOOD, SIGNING_MNEMONIC: '  some words that nobody guesses  ' });
+    expect(read.ok && read.value.signingMnemonic?.reveal()).toBe('some words that nobody guesses');
+    expect(read.ok && String(read.value.signingMnemonic)).not.toContain('words');
+    expect(namesOf(problems({ SIGNING_MNEMONIC: 'short' }))).toEqual(['SIGNING_MNEMONIC']);
   });
 
   test('ACCESS=allowed without anybody allowed is a fault', () => {
