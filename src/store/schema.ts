@@ -110,8 +110,12 @@ export interface RunsTable {
   error: string | null;
   lease_until: Generated<number>;
   fence: Generated<number>;
-  /** 1 once the model's input held text that its principal did not write (DESIGN §5 "Taint"); for records, never read to decide. */
+  /** 1 once the model's input held text that its principal did not write (DESIGN §5 "Taint"); only ever turned on, also by a resumed run. */
   tainted: Generated<number>;
+  /** The run whose message this one writes anew, because its prompt was edited (DESIGN §7). */
+  replaces: Generated<RunId | null>;
+  /** When retention removed its frames: a viewer is told 410, not 404. */
+  frames_pruned_at: Generated<number | null>;
 }
 /** One row per prompt; `consumed_at` is set when the model's input that holds it is on disk, so a crash neither repeats nor forgets it. */
 export interface PendingInputsTable {
@@ -171,6 +175,8 @@ export interface OutboxTable {
   sent_at: number | null;
   /** Why it was parked or dropped: errcode and status, never content. */
   error: string | null;
+  /** Of the thread it stands in, to find an event that names it; null outside threads and in rows of older releases. */
+  thread_root: Generated<EventId | null>;
 }
 /** The conversation: what the model may be shown, what a redaction blanks, what GET /messages reads (DESIGN §4 "Agent library"). */
 export interface TranscriptTable {
