@@ -4,12 +4,13 @@
  */
 import { closing, openFence } from './fences.ts';
 
-export type MarkerKind = 'cancelled' | 'failed' | 'interrupted';
+export type MarkerKind = 'cancelled' | 'failed' | 'interrupted' | 'unauthorised';
 
 const MARKERS: Readonly<Record<MarkerKind, string>> = {
   cancelled: '*Stopped on request.*',
   failed: '*The answer ends here because something went wrong. Please try again.*',
   interrupted: '*This answer was interrupted and could not be continued.*',
+  unauthorised: '*I stopped here: the authorisation that this rested on was taken back or has ended.*',
 };
 
 /** What has to be appended: a fence that is still open is closed first, else the marker would be code. */

@@ -3,6 +3,7 @@
  * one that is right already costs no event. A resumed model may say less than before the crash, so a message can be left without
  * text; it cannot be unsent (others have seen it), so it says that it no longer counts.
  */
+import type { ErrorCode } from '../../src/errors.ts';
 import { assertNever } from '../../src/result.ts';
 import type { RunStatus } from '../../src/runs/run.ts';
 import type { MarkerKind } from '../content/mark-answer.ts';
@@ -40,8 +41,11 @@ export function planFinal(parts: readonly Part[], shown: Shown): FinalVersion[] 
 const isFinal = (message: ShownMessage, text: string, isLast: boolean): boolean =>
   message.text === text && !message.live && (message.ended || !isLast);
 
-/** What is said under an answer that stopped early; null under one that is complete. */
-export function markerOf(status: RunStatus): MarkerKind | null {
+/** What the run rested on went away under it (G8): "try again" would be wrong. */
+const LOST_AUTHORITY: ReadonlySet<string | undefined> = new Set<ErrorCode>(['REVOKED', 'GRANT_EXPIRED', 'EXPIRES_TOO_SOON']);
+
+/** What is said under an answer that stopped early; null under one that is complete. `code` is that of the error it ended with. */
+export function markerOf(status: RunStatus, code?: string): MarkerKind | null {
   switch (status) {
     case 'completed':
       return null;
@@ -49,6 +53,7 @@ export function markerOf(status: RunStatus): MarkerKind | null {
     case 'interrupted':
       return status;
     case 'failed':
+      return LOST_AUTHORITY.has(code) ? 'unauthorised' : 'failed';
     case 'expired':
     case 'queued':
     case 'running':

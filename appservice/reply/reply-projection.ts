@@ -313,7 +313,7 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
     const ended = facts.folded;
     const status = ended.end?.status ?? 'failed';
     catchUp(ended.text);
-    const marker = markerOf(status);
+    const marker = markerOf(status, ended.error?.code);
     const silentSoFar = shown.messages.size === 0 && partsOf(split).every(({ text }) => text === '');
     if (silentSoFar) {
       const row = buildErrorRow(facts);

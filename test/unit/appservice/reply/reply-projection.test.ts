@@ -440,6 +440,14 @@ describe('failure', () => {
     expect(it.room()).toMatchObject([{ body: it.text() + markerAfter(it.text(), 'failed'), live: false, run: { status: 'failed' } }]);
   });
 
+  test.each(['REVOKED', 'GRANT_EXPIRED'])('%s: the marker says that the authorisation is gone, not to try again (G8)', async (code) => {
+    const it = setUp();
+    it.say('Half an ans');
+    await it.end('failed', { ...FAILED, code });
+
+    expect(it.room()).toMatchObject([{ body: `Half an ans${markerAfter('Half an ans', 'unauthorised')}`, run: { status: 'failed' } }]);
+  });
+
   test.each([
     ['cancelled', 'cancelled'],
     ['interrupted', 'interrupted'],
