@@ -1,4 +1,4 @@
-/** The texts of all generated files. Pure but for reading src/limits.ts, whose comments are its headings. */
+/** The texts of all generated files. Pure but for reading src/limits.ts, whose comments are its headings, and docs/security.md, of which one part is made. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buildRegistration, registrationYaml } from '../appservice/registration.ts';
@@ -6,6 +6,7 @@ import { type ConfigRow, describeConfig, SAMPLE_TOKENS } from '../src/config.ts'
 import { ERRORS, type ErrorSpec } from '../src/errors.ts';
 import { LIMITS } from '../src/limits.ts';
 import { describeMetrics } from '../src/observe/metrics.ts';
+import { AUTHORITY_CODES } from '../src/ucan/codes.ts';
 
 export interface GeneratedFile {
   /** From the root of the repository. */
@@ -19,6 +20,7 @@ export async function generatedFiles(root: string): Promise<readonly GeneratedFi
     { path: '.env.example', text: buildEnvExample() },
     { path: 'docs/errors.md', text: buildErrorsPage() },
     { path: 'docs/limits.md', text: buildLimitsPage(await readFile(join(root, 'src/limits.ts'), 'utf8')) },
+    { path: 'docs/security.md', text: buildSecurityPage(await readFile(join(root, 'docs/security.md'), 'utf8')) },
     { path: 'docs/metrics.md', text: buildMetricsPage() },
     { path: 'registration.yaml', text: buildSampleRegistration() },
   ];
@@ -87,6 +89,24 @@ log (\`code\`) and in \`matrix_oracle_errors_total{code}\`. "Again" says whether
 
 ${table(['Code', 'Status', 'Again', 'Said to the person', 'For the operator'], rows)}
 `;
+}
+
+const CODES_BEGIN = '<!-- Generated from src/ucan/codes.ts by `npm run generate`: begin. Do not edit. -->';
+const CODES_END = '<!-- Generated from src/ucan/codes.ts: end. -->';
+
+/** The page is written by hand around one table. Without its marks the table would go stale unseen, so that is a fault. */
+function buildSecurityPage(page: string): string {
+  const [before, made, ...more] = page.split(CODES_BEGIN);
+  const after = made?.split(CODES_END)[1];
+  if (before === undefined || after === undefined || more.length > 0)
+    throw new Error(`docs/security.md needs each of these lines once: ${CODES_BEGIN} ${CODES_END}`);
+  const rows = Object.entries<ErrorSpec>(AUTHORITY_CODES).map(([code, { status, message, hint }]) => [
+    `\`${code}\``,
+    String(status),
+    message,
+    hint,
+  ]);
+  return `${before}${CODES_BEGIN}\n\n${table(['Code', 'Status', 'Said to the person', 'For the operator'], rows)}\n\n${CODES_END}${after}`;
 }
 
 /** Headings are the comments of the table in src/limits.ts. */

@@ -11,7 +11,7 @@ export const AUTHORITY_CODES = {
     retryable: false,
     message:
       'I cannot act on this message: it carries no signed authorisation. Use a client that signs its messages, or ask the operator to list your account.',
-    hint: 'The event has no `ixo.oracle.ucan` and its sender is not in UNSIGNED_USERS.',
+    hint: 'The event has no `ixo.oracle.ucan`, its sender has no active grant and is not in UNSIGNED_USERS.',
   },
   BAD_UCAN_CONTENT: {
     status: 401,
@@ -23,7 +23,7 @@ export const AUTHORITY_CODES = {
     status: 401,
     retryable: false,
     message: 'The authorisation in this message is too large.',
-    hint: '`inv` may have 4 KiB as CAR.',
+    hint: '`inv` may have 4 KiB as CAR, grants 16 KiB together.',
   },
   UCAN_MALFORMED: {
     status: 401,
@@ -41,7 +41,7 @@ export const AUTHORITY_CODES = {
     status: 401,
     retryable: false,
     message: 'This authorisation was issued by somebody who may not do so.',
-    hint: 'The issuer must be the DID named in `with`, and a did:key.',
+    hint: '`with` must be the DID that the chain of proofs begins with, a did:key or did:ixo; a grant must come from who hands it in.',
   },
   BAD_AUDIENCE: {
     status: 401,

@@ -42,6 +42,25 @@ test('--check names the stale file, touches nothing and fails; a run repairs it'
   expect(fresh.status).toBe(0);
 });
 
+test('of the security page only the table of codes is made: what stands around it stays, and without its marks there is a fault', {
+  timeout: 30_000,
+}, async () => {
+  await generate();
+  const page = join(copy, 'docs', 'security.md');
+  const text = readFileSync(page, 'utf8');
+  writeFileSync(page, text.replace('| `REPLAY` | 401', '| `REPLAY` | 200').replace('# Security\n', '# Security of all\n'));
+
+  const stale = await generate('--check');
+  await generate();
+  const repaired = readFileSync(page, 'utf8');
+  writeFileSync(page, text.replaceAll('<!-- Generated', '<!-- Made'));
+  const unmarked = await generate('--check');
+
+  expect(stale).toEqual({ status: 1, stdout: 'docs/security.md: stale, run `npm run generate`\n' });
+  expect(repaired).toBe(text.replace('# Security\n', '# Security of all\n'));
+  expect(unmarked.status).not.toBe(0);
+});
+
 test('every setting is on the page and in .env.example, and no secret has a value there', async () => {
   const files = new Map((await generatedFiles(ROOT)).map(({ path, text }) => [path, text]));
 
