@@ -14,14 +14,16 @@ export interface OwnGrants {
   of(user: UserId, now: number): StoredGrant[];
   /** By its whole id, also when it has ended; undefined for an unknown one and for another person's. */
   find(user: UserId, tokenId: TokenId, now: number): StoredGrant | undefined;
-  /** With a row in the audit log for each. @returns ids of all stored grants that ended by it, those that rested on these included. */
+  /**
+   * With a row in the audit log for each. An account that takes back what made it act for a DID is no longer linked to it either: with the link alone
+   * whoever made that grant could go on over HTTP in this person's room. @returns ids of all stored grants that ended by it, those that rested on these included. */
   revoke(tx: Tx, grants: readonly StoredGrant[], by: { user: UserId; eventId: EventId }, now: number): TokenId[];
 }
 
 export interface OwnGrantsOptions {
   readonly store: Store;
   readonly grants: Pick<Grants, 'boundTo' | 'list' | 'byTokenId' | 'revoke'>;
-  readonly links: Pick<Links, 'didsOf'>;
+  readonly links: Pick<Links, 'didsOf' | 'forget'>;
 }
 
 export function createOwnGrants({ store, grants, links }: OwnGrantsOptions): OwnGrants {
@@ -54,6 +56,9 @@ export function createOwnGrants({ store, grants, links }: OwnGrantsOptions): Own
           decision: 'allowed',
         });
       }
+      const bound = grants.boundTo(user, now)?.did;
+      for (const { did, matrixUserId, activatedAt } of list)
+        if (matrixUserId === user && activatedAt !== null && did !== bound) links.forget(tx, { did, userId: user });
       return [...ended];
     },
   };

@@ -16,6 +16,8 @@ export interface Links {
   didsOf(user: UserId): Did[];
   /** Recorded by any verified signed message; `room` only when it is a direct room. */
   prove(tx: Tx, link: { did: Did; userId: UserId; directRoom: RoomId | null }, now: number): void;
+  /** The account took back what it had confirmed. Whoever holds its key as well proves the link anew with the next signed message. */
+  forget(tx: Tx, link: { did: Did; userId: UserId }): void;
 }
 
 export function createLinks({ store }: { store: Store }): Links {
@@ -58,6 +60,9 @@ export function createLinks({ store }: { store: Store }): Links {
             })),
           ),
       );
+    },
+    forget(tx, { did, userId }) {
+      tx.run(sql.deleteFrom('links').where('did', '=', did).where('matrix_user_id', '=', userId));
     },
   };
 }

@@ -4,7 +4,7 @@
  * is still in the inbox; whatever dies after it finds the run (G1, G2, G5).
  */
 import { type ErrorCode, OracleError, type Refusal, refusal } from '../errors.ts';
-import { type EventId, type RunId, sessionIdOf } from '../ids.ts';
+import { type Did, type EventId, type RunId, sessionIdOf } from '../ids.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { Runs } from '../runs/ledger.ts';
 import { ownerOf, type Session, type Sessions } from '../sessions/sessions.ts';
@@ -14,6 +14,7 @@ import type { Grants } from '../ucan/grants.ts';
 import { isSpentOnAnother, spend } from '../ucan/replay.ts';
 import { writeAudit } from './audit.ts';
 import type { Links } from './links.ts';
+import type { Principal } from './principal.ts';
 import { countTurn, overLimit, type Paced, type RateRule } from './throttle.ts';
 
 export interface Opened {
@@ -57,6 +58,8 @@ export function createOpen(options: OpenOptions): Open {
     const { conversation, eventId } = incoming;
     return sessions.findOrCreate(tx, { roomId: incoming.roomId, owner, direct: incoming.direct, conversation, startedBy: eventId }, at);
   }
+
+  const isLinked = (did: Did, { matrixUserId }: Principal): boolean => links.of(did, matrixUserId) !== undefined;
 
   return async (turn) => {
     try {
@@ -125,7 +128,8 @@ export function createOpen(options: OpenOptions): Open {
       at,
       tier: principal.tier,
     });
-    if (principal.did !== null && incoming.via === 'matrix') {
+    // What nobody signed keeps a link up to date and makes none: it may have been taken back since this message was looked at.
+    if (principal.did !== null && incoming.via === 'matrix' && (principal.tier === 'signed' || isLinked(principal.did, principal))) {
       links.prove(tx, { did: principal.did, userId: principal.matrixUserId, directRoom: incoming.direct ? incoming.roomId : null }, at);
     }
     writeAudit(store, tx, {
