@@ -6,6 +6,7 @@ import '../../src/app/cli/require-node.mjs';
 
 const BENCHES: Record<string, (onProgress: (line: string) => void) => Promise<Record<string, number>>> = {
   e2e: async (onProgress) => (await import('./e2e.ts')).benchE2e(onProgress),
+  ucan: async (onProgress) => (await import('./ucan.ts')).benchUcan(onProgress),
 };
 
 const [name = '', ...flags] = process.argv.slice(2);

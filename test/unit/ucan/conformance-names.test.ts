@@ -46,7 +46,7 @@ type Case = {
   differs?: string;
   as?: Vector['as'];
   context?: Partial<Vector['context']>;
-  gives?: Vector['gives'];
+  gives?: NonNullable<Vector['gives']>;
 };
 function check(list: readonly Case[]): void {
   const vectors = list.map(

@@ -45,6 +45,7 @@ import {
   sha256,
   type Ucan,
   ucan,
+  type Value,
   variant,
   varint,
 } from '../wire.ts';
@@ -549,6 +550,22 @@ export const work = (): Vector[] => {
       ...linkedDiamond(9),
     },
     {
+      ...{ name: 'fat-diamond-forged-roots', what: 'as much as fits into 16 KiB, right but for the last signatures', as: 'grant' },
+      token: fatDiamond(oracle, 'a/b'),
+      expect: 'BAD_SIGNATURE',
+    },
+    {
+      ...{ name: 'fat-diamond-beside', what: 'the same in `dlg`, under a message', expect: 'BAD_SIGNATURE' },
+      ...(() => {
+        const grant = fatDiamond(session, 'oracle/message');
+        return { token: message({ issuer: session, with: alice.did, links: [grant.cid] }), beside: [encode(grant)] };
+      })(),
+    },
+    {
+      ...{ name: 'fat-chain-forged-root', what: 'as much as fits into 4 KiB, right but for the last signature', expect: 'BAD_SIGNATURE' },
+      token: fatChain(),
+    },
+    {
       name: 'same-capability-twice',
       what: 'one capability listed twice',
       token: message({ att: [cap(), cap()] }),
@@ -689,6 +706,26 @@ function diamondLevels(levels: number, party: Party, embedded: boolean): Ucan[][
     );
   }
   return all;
+}
+/** 200 values that nobody reads. */
+const ballast = (n: number, chars: number): Value[] => [
+  { l: Array.from({ length: n }, (_, at) => at), t: 'x'.repeat(chars), u: 'y'.repeat(chars) },
+];
+const forger: Signer = { ...alice, varsig: mallory.varsig };
+function fatDiamond(audience: Signer, can: string): Ucan {
+  const att = Array.from({ length: 8 }, (_, n) => ({ can: n === 7 ? can : `a/b${n}/c`, with: alice.did }));
+  const make = (issuer: Signer, to: Signer, prf: readonly Ucan[]) =>
+    ucan({ issuer, audience: to, att, exp: S + DAY / 2, nnc: nonce(), fct: ballast(180, 380), prf });
+  let below: Ucan[] = [];
+  for (const issuer of [forger, mallory, mallory]) below = [make(issuer, mallory, below), make(issuer, mallory, below)];
+  return ucan({ issuer: mallory, audience, att: [att[7] as Value], exp: S + DAY / 2, nnc: nonce(), fct: ballast(100, 100), prf: below });
+}
+function fatChain(): Ucan {
+  const att = [{ can: 'oracle/message', with: alice.did }];
+  const make = (issuer: Signer, to: Signer, prf: readonly Ucan[]) =>
+    ucan({ issuer, audience: to, att, exp: S + DAY / 2, nnc: nonce(), fct: ballast(110, 40), prf });
+  const root = make(forger, mallory, []);
+  return spoken(make(mallory, session, [make(mallory, mallory, [make(mallory, mallory, [root])])]));
 }
 const diamond = (levels: number, party: Party = () => mallory): Ucan =>
   actingGrant({ issuer: bob, can: 'a/b', with: alice.did, prf: diamondLevels(levels, party, true).at(-1) as Ucan[] });
