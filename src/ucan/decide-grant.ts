@@ -23,6 +23,14 @@ export interface DecidedGrant {
   /** The account that the grant itself names. */
   readonly sender: UserId | null;
 }
+
+/** What the capabilities claim, before anybody has verified them: cheap, so that a stranger without a live nonce costs no signature. */
+export function readGrantLink({ capabilities }: Pick<VerifiedGrant, 'capabilities'>): GrantLink | null {
+  const nonce = readOne({ capabilities }, 'link');
+  const sender = parseUserId(readOne({ capabilities }, 'sender'));
+  return typeof nonce === 'string' && NONCE.test(nonce) && sender.ok ? { nonce, sender: sender.value } : null;
+}
+
 type Decidable = Pick<VerifiedGrant, 'audience' | 'principal' | 'capabilities' | 'expiration'>;
 
 const NONCE = /^[A-Za-z0-9_-]{22}$/u;
@@ -56,7 +64,7 @@ const isSession = ({ audience, principal, capabilities }: Decidable): boolean =>
 
 const CONTRADICTS = Symbol('contradicts');
 /** What all capabilities that hold this caveat agree on. */
-function readOne({ capabilities }: Decidable, key: 'link' | 'sender'): string | undefined | typeof CONTRADICTS {
+function readOne({ capabilities }: Pick<Decidable, 'capabilities'>, key: 'link' | 'sender'): string | undefined | typeof CONTRADICTS {
   const values = new Set(capabilities.flatMap(({ nb }) => (nb !== undefined && Object.hasOwn(nb, key) ? [nb[key]] : [])));
   if (values.size > 1) return CONTRADICTS;
   const [value] = values;

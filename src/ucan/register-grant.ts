@@ -12,7 +12,7 @@ import { grantEntry, writeAudit } from '../turn/audit.ts';
 import type { Links } from '../turn/links.ts';
 import type { AuthoriseLinks } from './authorise-links.ts';
 import type { VerifiedGrant, VerifyGrant } from './chain.ts';
-import { type DecidedGrant, decideGrant, type GrantLink } from './decide-grant.ts';
+import { type DecidedGrant, decideGrant, type GrantLink, readGrantLink } from './decide-grant.ts';
 import { type GatedToken, gateDelegation } from './gate.ts';
 import { type GrantKind, type GrantSource, type Grants, revokersOf } from './grants.ts';
 import { isIxoDid, isIxoName } from './ixo-account.ts';
@@ -166,7 +166,14 @@ export function createRegisterGrant(options: RegisterGrantOptions): RegisterGran
 
     fromCaller: ({ raw, caller, source }) => planFor(raw, source, ({ verified }) => (verified.principal === caller ? null : 'BAD_ISSUER')),
 
-    fromPage: ({ raw }) => planFor(raw, 'page', (checked) => decidePage(checked, now()), true),
+    // Anybody may post one, so the nonce is looked at before any signature is checked or any DID asked for (G14).
+    async fromPage({ raw }) {
+      const token = gateDelegation(raw);
+      if (!token.ok) return token;
+      const claimed = readGrantLink(token.value.leaf);
+      if (claimed === null || authoriseLinks.holder(claimed.nonce, now())?.user !== claimed.sender) return err('BAD_LINK');
+      return planFor(raw, 'page', (checked) => decidePage(checked, now()), true);
+    },
 
     async fromState({ data, person }) {
       const raw = readStateGrant(data);
