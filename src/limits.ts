@@ -45,6 +45,8 @@ export const LIMITS = {
   sessionGrantLifetimeS: 24 * 60 * 60,
   grantsPerDid: 50,
   revocationsPerDid: 1_000,
+  /** New ones that one account sends in events, or one DID over HTTP: each leaves a row in the audit log for good, and DIDs cost nothing. */
+  grantsStoredPerHour: 60,
   /** A link to the authorise page, and what was made with it until the person confirms. */
   authoriseLinkMs: 15 * 60_000,
   authoriseLinkRepeatMs: 60_000,

@@ -25,27 +25,31 @@ export function createThrottle({ store, rule, now }: { store: Store; rule: RateR
 
 const keysOf = (principal: Principal): string[] => [...new Set([`principal:${principal.id}`, `account:${principal.matrixUserId}`])];
 
-export function overLimit(store: Store, tx: Tx, principal: Principal, { limit, windowMs }: RateRule, now: number): boolean {
-  return keysOf(principal).some((key) => {
-    const row = tx.get(
-      store.sql
-        .selectFrom('rate_counts')
-        .select((eb) => eb.fn.countAll<number>().as('count'))
-        .where('key', '=', key)
-        .where('at', '>', now - windowMs),
-    );
-    return (row?.count ?? 0) >= limit;
-  });
+export const overLimit = (store: Store, tx: Tx, principal: Principal, rule: RateRule, now: number): boolean =>
+  keysOf(principal).some((key) => isOverRate(store, tx, key, rule, now));
+
+export function countTurn(store: Store, tx: Tx, principal: Principal, rule: RateRule, now: number): void {
+  for (const key of keysOf(principal)) countRate(store, tx, key, rule, now);
 }
 
-export function countTurn(store: Store, tx: Tx, principal: Principal, { windowMs }: RateRule, now: number): void {
-  for (const key of keysOf(principal)) {
-    tx.run(
-      store.sql
-        .deleteFrom('rate_counts')
-        .where('key', '=', key)
-        .where('at', '<=', now - windowMs),
-    );
-    tx.run(store.sql.insertInto('rate_counts').values({ key, at: now }));
-  }
+/** For whatever else is counted by the window. `key` names its kind first, `principal:` and `account:` are the turns'. */
+export function isOverRate(store: Store, tx: Tx, key: string, { limit, windowMs }: RateRule, now: number): boolean {
+  const row = tx.get(
+    store.sql
+      .selectFrom('rate_counts')
+      .select((eb) => eb.fn.countAll<number>().as('count'))
+      .where('key', '=', key)
+      .where('at', '>', now - windowMs),
+  );
+  return (row?.count ?? 0) >= limit;
+}
+
+export function countRate(store: Store, tx: Tx, key: string, { windowMs }: RateRule, now: number): void {
+  tx.run(
+    store.sql
+      .deleteFrom('rate_counts')
+      .where('key', '=', key)
+      .where('at', '<=', now - windowMs),
+  );
+  tx.run(store.sql.insertInto('rate_counts').values({ key, at: now }));
 }

@@ -6,10 +6,12 @@
  */
 import type { ErrorCode } from '../errors.ts';
 import type { Did, RoomId, TokenId, UserId } from '../ids.ts';
+import { LIMITS } from '../limits.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { Store, Tx } from '../store/store.ts';
 import { grantEntry, writeAudit } from '../turn/audit.ts';
 import type { Links } from '../turn/links.ts';
+import { countRate, isOverRate, type RateRule } from '../turn/throttle.ts';
 import type { AuthoriseLinks } from './authorise-links.ts';
 import type { VerifiedGrant, VerifyGrant } from './chain.ts';
 import { type DecidedGrant, decideGrant, type GrantLink, readGrantLink } from './decide-grant.ts';
@@ -63,6 +65,10 @@ export interface RegisterGrantOptions {
   readonly now: () => number;
 }
 
+/** Who brings it, as far as that is bounded nowhere else: a turn has its own throttle, and a nonce is sent once a minute. */
+type Payer = `grants:${string}` | null;
+const PACE: RateRule = { limit: LIMITS.grantsStoredPerHour, windowMs: 60 * 60_000 };
+
 interface Checked extends DecidedGrant {
   readonly verified: VerifiedGrant;
 }
@@ -109,7 +115,7 @@ export function createRegisterGrant(options: RegisterGrantOptions): RegisterGran
   }
 
   /** `link`: it came by the page, so it is for that account, waits for a confirmation, and uses the nonce up. */
-  function plan(checked: Checked, source: GrantSource, link: GrantLink | null): PlannedGrant {
+  function plan(checked: Checked, source: GrantSource, { link, payer }: { link: GrantLink | null; payer: Payer }): PlannedGrant {
     const { verified, kind } = checked;
     const receipt = (pending: boolean): GrantReceipt => ({
       tokenId: verified.tokenId,
@@ -126,11 +132,13 @@ export function createRegisterGrant(options: RegisterGrantOptions): RegisterGran
         const refused = recheck(checked, at) ?? (link === null ? null : decidePage(checked, at));
         if (refused !== null) return err(refused);
         const known = grants.byTokenId(verified.tokenId);
+        if (known === undefined && payer !== null && isOverRate(store, tx, payer, PACE, at)) return err('RATE_LIMITED');
         const matrixUserId = link?.sender ?? null;
         const stored = grants.store(tx, { verified, kind, car: verified.car, source, matrixUserId }, at);
         // Nothing was written so far: what is refused from here on would leave half of it.
         if (!stored && known === undefined) return err('TOO_MANY_GRANTS');
         if (link !== null) authoriseLinks.use(tx, link.nonce, at);
+        if (stored && payer !== null) countRate(store, tx, payer, PACE, at);
         if (stored) writeAudit(store, tx, grantEntry({ at, grant: receipt(link !== null) }));
         const row = grants.byTokenId(verified.tokenId);
         return ok({
@@ -141,15 +149,20 @@ export function createRegisterGrant(options: RegisterGrantOptions): RegisterGran
     };
   }
 
-  async function planFor(encoded: string, source: GrantSource, mayBring: (checked: Checked) => ErrorCode | null, isPage = false): Planned {
+  async function planFor(
+    encoded: string,
+    source: GrantSource,
+    { payer = null, isPage = false, mayBring }: { payer?: Payer; isPage?: boolean; mayBring: (checked: Checked) => ErrorCode | null },
+  ): Planned {
     const checked = await checkText(encoded);
     if (!checked.ok) return checked;
     const refused = mayBring(checked.value);
-    return refused === null ? ok(plan(checked.value, source, isPage ? checked.value.link : null)) : err(refused);
+    return refused === null ? ok(plan(checked.value, source, { link: isPage ? checked.value.link : null, payer })) : err(refused);
   }
 
   return {
-    fromEvent: ({ dlg, sender }) => planFor(dlg, 'event', (checked) => decideAccount(checked, sender)),
+    fromEvent: ({ dlg, sender }) =>
+      planFor(dlg, 'event', { payer: `grants:${sender}`, mayBring: (checked) => decideAccount(checked, sender) }),
 
     async fromMessage({ dlg, principal }) {
       const planned: PlannedGrant[] = [];
@@ -159,12 +172,16 @@ export function createRegisterGrant(options: RegisterGrantOptions): RegisterGran
         const checked = await check({ ...token, links: new Map([...together, ...token.links]) });
         if (!checked.ok) return checked;
         if (checked.value.verified.principal !== principal) return err('BAD_ISSUER');
-        planned.push(plan(checked.value, 'dlg', null));
+        planned.push(plan(checked.value, 'dlg', { link: null, payer: null }));
       }
       return ok(planned);
     },
 
-    fromCaller: ({ raw, caller, source }) => planFor(raw, source, ({ verified }) => (verified.principal === caller ? null : 'BAD_ISSUER')),
+    fromCaller: ({ raw, caller, source }) =>
+      planFor(raw, source, {
+        payer: `grants:${caller}`,
+        mayBring: ({ verified }) => (verified.principal === caller ? null : 'BAD_ISSUER'),
+      }),
 
     // Anybody may post one, so the nonce is looked at before any signature is checked or any DID asked for (G14).
     async fromPage({ raw }) {
@@ -172,12 +189,13 @@ export function createRegisterGrant(options: RegisterGrantOptions): RegisterGran
       if (!token.ok) return token;
       const claimed = readGrantLink(token.value.leaf);
       if (claimed === null || authoriseLinks.holder(claimed.nonce, now())?.user !== claimed.sender) return err('BAD_LINK');
-      return planFor(raw, 'page', (checked) => decidePage(checked, now()), true);
+      return planFor(raw, 'page', { isPage: true, mayBring: (checked) => decidePage(checked, now()) });
     },
 
     async fromState({ data, person }) {
       const raw = readStateGrant(data);
-      return raw.ok ? planFor(raw.value, 'state', (checked) => decideAccount(checked, person)) : raw;
+      if (!raw.ok) return raw;
+      return planFor(raw.value, 'state', { payer: `grants:${person}`, mayBring: (checked) => decideAccount(checked, person) });
     },
   };
 }
