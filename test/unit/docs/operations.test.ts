@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { describeConfig } from '../../../src/config.ts';
+import { ERRORS } from '../../../src/errors.ts';
 import { describeMetrics } from '../../../src/observe/metrics.ts';
 
 const ROOT = join(fileURLToPath(import.meta.url), '..', '..', '..', '..');
@@ -30,8 +31,8 @@ test('every metric in an alarm exists', () => {
   expect(used.filter((name) => !names.includes(name))).toEqual([]);
 });
 
-test('every setting that is named exists', () => {
-  const names = new Set(describeConfig().map(({ name }) => name));
+test('every setting and code that is named exists', () => {
+  const names = new Set([...describeConfig().map(({ name }) => name), ...Object.keys(ERRORS)]);
   const used = [...page.matchAll(/`(?<name>[A-Z][A-Z_]*_[A-Z_]+|PORT|HOST)(?:=\w+)?`/gu)].map((match) => String(match.groups?.['name']));
 
   expect(used.length).toBeGreaterThan(10);
