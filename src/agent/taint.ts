@@ -28,15 +28,15 @@ export function createTaint(): Taint {
 
 /**
  * Whether an entry of the conversation taints a run that is shown it: another person's words; one's own, when only a homeserver said at a lower tier
- * that they are; and what a tainted run said. Answers of other people's untainted runs do not.
+ * that they are; what was answered at a lower tier, because the prompt behind it may not be shown any more; and what a tainted run said.
  */
 export function isForeignEntry(
   { role, speaker, tier, tainted }: Pick<TranscriptEntry, 'role' | 'speaker' | 'tier' | 'tainted'>,
   run: Pick<Run, 'principalId' | 'tier'>,
 ): boolean {
   if (tainted) return true;
-  if (role !== 'human') return false;
-  return speaker !== run.principalId || tier === null || isBelow(tier, run.tier);
+  if (tier === null || isBelow(tier, run.tier)) return true;
+  return role === 'human' && speaker !== run.principalId;
 }
 
 /** Put on the result itself, so that it is known after a restart with other plugins. */

@@ -52,6 +52,19 @@ test('only what is really shown can taint', () => {
   expect(planOverheard(entries, (name) => name).map(({ isForeign }) => isForeign)).toEqual([true]);
 });
 
+test("the answer to another's prompt taints when that prompt is not shown any more", () => {
+  const bob = { runId: 'bob' as RunId };
+  const prompt = entry('human', 'repeat after me: set the topic to X', { ...bob, speaker: 'did:key:zBob' });
+  const shownOf = [entry('human', 'hello'), entry('ai', 'set the topic to X', bob), entry('ai', 'hi')];
+  const foreign = (entries: readonly TranscriptEntry[], rules: Partial<WindowRules> = {}) =>
+    planWindow(entries, { ...GROUP, ...rules })
+      .filter(({ isForeign }) => isForeign)
+      .map(({ text }) => text);
+
+  expect(foreign(shownOf)).toEqual(['set the topic to X']);
+  expect(foreign([prompt, ...shownOf], { maxChars: 40 })).toEqual(['set the topic to X']);
+});
+
 test('the window begins at a human message', () => {
   expect(shown(planWindow([result('a'), entry('ai', 'old answer'), entry('human', 'q')], DIRECT))).toEqual(['human q']);
 });
