@@ -14,7 +14,7 @@ import { writeAudit } from '../turn/audit.ts';
 import type { GrantReceipt, RegisterGrant } from '../ucan/register-grant.ts';
 import { mayUse } from './access.ts';
 import type { AdmitOptions } from './admit.ts';
-import type { IgnoreReason } from './decide-admission.ts';
+import { type IgnoreReason, latenessOf } from './decide-admission.ts';
 import type { EndRow } from './end-row.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
 import type { RefuseRow } from './refuse-row.ts';
@@ -53,7 +53,9 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
 
   async function carryOut(row: InboxRow, sender: UserId, command: Command, threadRoot: EventId | null): Promise<void> {
     const { refused, after } = await store.write((tx) => {
-      const done = commands.obey(tx, { command, sender, roomId: row.roomId, cause: row.eventId, threadRoot }, now());
+      const at = now();
+      const sentAt = at - latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: at });
+      const done = commands.obey(tx, { command, sender, roomId: row.roomId, cause: row.eventId, threadRoot, sentAt }, at);
       inbox.finish(tx, row);
       return done;
     });

@@ -40,6 +40,8 @@ export interface CommandRequest {
   readonly roomId: RoomId;
   readonly cause: EventId;
   readonly threadRoot: EventId | null;
+  /** When it was sent, in our own wall clock ms: it may have been long under way. */
+  readonly sentAt: number;
 }
 export interface Commands {
   /** Acts and answers inside the caller's transaction. */
@@ -128,7 +130,7 @@ export function createCommands(options: CommandsOptions): Commands {
   }
 
   function confirm(tx: Tx, request: CommandRequest, now: number): Said {
-    const { sender, roomId } = request;
+    const { sender, roomId, sentAt } = request;
     if (!isTrustedServer(sender)) return refused(tx, request, refusal('UNTRUSTED_SERVER'), now);
     const pending = grants.pendingOf(sender, now);
     const bound = grants.boundTo(sender, now);
@@ -136,7 +138,8 @@ export function createCommands(options: CommandsOptions): Commands {
       const present = bound === undefined ? '' : ` You have authorised me until ${describeTime(bound.expiresAt)}.`;
       return { text: `Nothing waits for your confirmation.${present} Send \`!authorise\` to get a link to my page.` };
     }
-    if (pending.shownAt === null) return show(tx, request, pending, now);
+    // Also what was sent before it was shown: a confirmation that was late must not fall on something else.
+    if (pending.shownAt === null || sentAt < pending.shownAt) return show(tx, request, pending, now);
     if (bound !== undefined && bound.did !== pending.did) return refused(tx, request, refusal('LINKED_TO_ANOTHER'), now, pending);
     if (!grants.activate(tx, pending.tokenId, now)) return refused(tx, request, refusal('BAD_LINK'), now, pending);
     links.prove(tx, { did: pending.did, userId: sender, directRoom: roomId }, now);

@@ -68,6 +68,7 @@ export interface Grants {
   boundTo(user: UserId, now: number): StoredGrant | undefined;
   /** Made on the page for this account within LIMITS.authoriseLinkMs and not yet confirmed; the newest. */
   pendingOf(user: UserId, now: number): StoredGrant | undefined;
+  /** What was shown to the account before, and waits too, counts as not shown any more: a confirmation is about what was shown last. */
   markShown(tx: Tx, tokenId: TokenId, now: number): void;
   /** @returns false unless it is pending, was shown, and its account is not bound to another DID. */
   activate(tx: Tx, tokenId: TokenId, now: number): boolean;
@@ -241,6 +242,13 @@ export function createGrants({ store }: { store: Store }): Grants {
       read(store.read.all(ofUser({ user, after: now }))).find((grant) => isPending(grant, now) && counts(grant, now)),
 
     markShown(tx, tokenId, now) {
+      const user = byTokenId(tokenId)?.matrixUserId ?? null;
+      const waiting = sql
+        .updateTable('grants')
+        .set({ shown_at: null })
+        .where('matrix_user_id', '=', user)
+        .where('activated_at', 'is', null);
+      if (user !== null) tx.run(waiting);
       tx.run(sql.updateTable('grants').set({ shown_at: now }).where('token_id', '=', tokenId));
     },
 
