@@ -3,11 +3,18 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { ERRORS } from '../../../src/errors.ts';
+import type { Did } from '../../../src/ids.ts';
 import { LIMITS } from '../../../src/limits.ts';
+import { createVerifier } from '../../../src/ucan/chain.ts';
+import { createResolveKeys } from '../../../src/ucan/did/resolve-keys.ts';
+import { readWebDid } from '../../../src/ucan/did/web.ts';
 import { gateDelegation, gateInvocation } from '../../../src/ucan/gate.ts';
-import type { Vector } from '../../vectors/ucan/cast.ts';
+import { fakeClock } from '../../fakes/fake-clock.ts';
+import { CONTEXT, message, type Vector } from '../../vectors/ucan/cast.ts';
 import { makeFiles } from '../../vectors/ucan/make.ts';
-import { gateCounted, noWork, readVectors, runVector } from '../../vectors/ucan/run.ts';
+import { DID_STRINGS, WEB_DIDS } from '../../vectors/ucan/rows/g-o.ts';
+import { gateCounted, noWork, portsOf, readVectors, runVector } from '../../vectors/ucan/run.ts';
+import { encode } from '../../vectors/ucan/wire.ts';
 
 const FOLDER = join(import.meta.dirname, '../../vectors/ucan');
 const vectors = readVectors();
@@ -71,5 +78,57 @@ describe('the vectors themselves', () => {
     expect(Object.keys(Object.prototype)).toEqual([]);
     expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
     expect(({} as Record<string, unknown>)['room']).toBeUndefined();
+  });
+});
+
+describe('what stands beside the vectors', () => {
+  // How long a DID may be is said once, by `parseDid`.
+  test.each([...DID_STRINGS, ...WEB_DIDS].filter(([name]) => name !== 'long'))(
+    '%s is not looked up, even if it got past the gate (G8, G14)',
+    async (_name, did) => {
+      const asked: string[] = [];
+      const keysOf = createResolveKeys({
+        blocksyncUrl: 'https://blocksync.example.org/graphql',
+        clock: fakeClock(),
+        fetch: {
+          async post(url) {
+            asked.push(url);
+            return { ok: false, error: 'UNREACHABLE' } as never;
+          },
+        },
+      });
+
+      expect(await keysOf(did as Did)).toEqual({ ok: false, error: 'BAD_ISSUER' });
+      expect(asked).toEqual([]);
+    },
+  );
+
+  test.each([
+    'https://127.0.0.1:8008',
+    'https://169.254.169.254/latest/meta-data',
+    'https://[::1]',
+    'https://2130706433',
+    'https://0x7f.1',
+    'https://localhost',
+    'https://user@evil.example.org',
+    'http://evil.example.org',
+    'https://evil.example.org.',
+    'file:///etc/passwd',
+    'data:,x',
+    'evil.example.org',
+    '',
+  ])('no service lives at %s (G14)', (url) => {
+    expect(readWebDid(url)).toBeUndefined();
+  });
+
+  test('a store that cannot say what is revoked refuses by failing, never by passing (G8)', async () => {
+    const token = gateInvocation(encode(message()));
+    if (!token.ok) throw new Error(token.error);
+    const ports = portsOf(CONTEXT, noWork());
+    const fails = (): never => {
+      throw new Error('the disk is gone');
+    };
+
+    await expect(createVerifier({ ...ports, isRevoked: fails }).invocation(token.value)).rejects.toThrow('the disk is gone');
   });
 });

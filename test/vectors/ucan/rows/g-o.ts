@@ -261,33 +261,33 @@ export const nonStandard = (): Vector[] =>
     },
   );
 
+/** Texts that begin like a DID and are none that may sign. */
+export const DID_STRINGS: readonly (readonly [name: string, did: string])[] = [
+  ['fragment', 'did:ixo:ixo1alice#key-1'],
+  ['query', 'did:ixo:ixo1alice?a=b'],
+  ['path', 'did:ixo:ixo1alice/x'],
+  ['capitals', 'did:ixo:IXO1ALICE'],
+  ['trailing-space', 'did:ixo:ixo1alice '],
+  ['leading-space', 'did: ixo:ixo1alice'],
+  ['nul', 'did:ixo:ixo1alice\0'],
+  ['line-break', 'did:ixo:ixo1alice\n'],
+  ['no-id', 'did:ixo:'],
+  ['empty-part', 'did:ixo:a::b'],
+  ['no-method', 'did:'],
+  ['only-method', 'did:ixo'],
+  ['homoglyph', 'did:ixo:іxo1alice'],
+  ['proto', 'did:__proto__:x'],
+  ['percent', 'did:ixo:ixo1%61lice'],
+  ['key-in-other-case', `did:KEY:${base58btc(alice.principal)}`],
+  ['did-in-did', 'did:did:ixo:ixo1alice'],
+  ['graphql', 'did:ixo:ixo1"}}){nodes{id}}'],
+  ['long', `did:ixo:${'a'.repeat(300)}`],
+  ['pkh', 'did:pkh:eip155:1:0xab16a96D359eC26a11e2C2b3d8f8B8942d5Bfcdb'],
+];
 export const didStrings = (): Vector[] =>
   rows(
     'I',
-    ...(
-      [
-        ['fragment', 'did:ixo:ixo1alice#key-1'],
-        ['query', 'did:ixo:ixo1alice?a=b'],
-        ['path', 'did:ixo:ixo1alice/x'],
-        ['capitals', 'did:ixo:IXO1ALICE'],
-        ['trailing-space', 'did:ixo:ixo1alice '],
-        ['leading-space', 'did: ixo:ixo1alice'],
-        ['nul', 'did:ixo:ixo1alice\0'],
-        ['line-break', 'did:ixo:ixo1alice\n'],
-        ['no-id', 'did:ixo:'],
-        ['empty-part', 'did:ixo:a::b'],
-        ['no-method', 'did:'],
-        ['only-method', 'did:ixo'],
-        ['homoglyph', 'did:ixo:іxo1alice'],
-        ['proto', 'did:__proto__:x'],
-        ['percent', 'did:ixo:ixo1%61lice'],
-        ['key-in-other-case', `did:KEY:${base58btc(alice.principal)}`],
-        ['did-in-did', 'did:did:ixo:ixo1alice'],
-        ['graphql', 'did:ixo:ixo1"}}){nodes{id}}'],
-        ['long', `did:ixo:${'a'.repeat(300)}`],
-        ['pkh', 'did:pkh:eip155:1:0xab16a96D359eC26a11e2C2b3d8f8B8942d5Bfcdb'],
-      ] as const
-    ).flatMap(([name, did]) => [
+    ...DID_STRINGS.flatMap(([name, did]) => [
       {
         name: `issuer-${name}`,
         what: `issuer ${JSON.stringify(did.slice(0, 60))}`,
@@ -330,25 +330,24 @@ export const didStrings = (): Vector[] =>
     },
   );
 
+export const WEB_DIDS: readonly (readonly [name: string, did: string])[] = [
+  ['loopback', 'did:web:127.0.0.1%3A8008'],
+  ['metadata', 'did:web:169.254.169.254'],
+  ['parents', 'did:web:evil.com:..:..:secret'],
+  ['dot', 'did:web:evil.com:.'],
+  ['slash', 'did:web:evil.com:%2f%2fetc'],
+  ['upper-percent', 'did:web:EVIL.com'],
+  ['localhost', 'did:web:localhost'],
+  ['ipv6', 'did:web:[::1]'],
+  ['decimal-address', 'did:web:2130706433'],
+  ['user', 'did:web:user@evil.com'],
+  ['host', 'did:web:evil.example.org'],
+  ['path', 'did:web:evil.example.org:users:alice'],
+];
 export const didWeb = (): Vector[] =>
   rows(
     'J',
-    ...(
-      [
-        ['loopback', 'did:web:127.0.0.1%3A8008'],
-        ['metadata', 'did:web:169.254.169.254'],
-        ['parents', 'did:web:evil.com:..:..:secret'],
-        ['dot', 'did:web:evil.com:.'],
-        ['slash', 'did:web:evil.com:%2f%2fetc'],
-        ['upper-percent', 'did:web:EVIL.com'],
-        ['localhost', 'did:web:localhost'],
-        ['ipv6', 'did:web:[::1]'],
-        ['decimal-address', 'did:web:2130706433'],
-        ['user', 'did:web:user@evil.com'],
-        ['host', 'did:web:evil.example.org'],
-        ['path', 'did:web:evil.example.org:users:alice'],
-      ] as const
-    ).map(([name, did]) => ({
+    ...WEB_DIDS.map(([name, did]) => ({
       ...{
         name: `issuer-${name}`,
         what: `${did} is never asked: no person is a did:web`,
