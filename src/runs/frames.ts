@@ -10,7 +10,7 @@ import type { FramesTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock, Timer } from '../time.ts';
 import type { Runs } from './ledger.ts';
-import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, foldFrame, type Run, readFrame, type WrittenKind } from './run.ts';
+import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, type FrameKind, foldFrame, type Run, readFrame } from './run.ts';
 
 /**
  * Commits of text are so far apart; text after a longer pause is committed at once. Shorter than the window in which the model's tokens are
@@ -25,7 +25,7 @@ export class LostLease extends Error {
 export interface FrameLog {
   text(delta: string): void;
   /** Anything but text: goes out at once, after the text before it. */
-  append<K extends WrittenKind>(kind: K, data: FrameData[K]): void;
+  append<K extends FrameKind>(kind: K, data: FrameData[K]): void;
   /** Writes what is pending and resolves when all of it is on disk. */
   flush(): Promise<void>;
   /** Waits for what is being written; what is still to be written goes with `finishInTx`, in its commit instead of one of its own. */
@@ -36,7 +36,7 @@ export interface FrameLog {
    */
   finishInTx(
     tx: Tx,
-    last: readonly { [K in WrittenKind]: { kind: K; data: FrameData[K] } }[WrittenKind][],
+    last: readonly { [K in FrameKind]: { kind: K; data: FrameData[K] } }[FrameKind][],
   ): { folded: FoldedRun; publish: () => void };
   /** No further write; timers stop. */
   close(): void;
@@ -55,7 +55,7 @@ export interface FrameLogOptions {
 }
 
 export function createFrameLog({ store, runs, clock, run, folded: before, onCommitted, onFailure }: FrameLogOptions): FrameLog {
-  type Pending = { kind: WrittenKind; data: FrameData[WrittenKind] };
+  type Pending = { kind: FrameKind; data: FrameData[FrameKind] };
   let pending: Pending[] = [];
   let folded = before;
   let seq = before.lastSeq;
