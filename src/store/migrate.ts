@@ -7,8 +7,9 @@ import { createTables } from './migrations/001-create-tables.ts';
 import { putOffRuns } from './migrations/002-put-off-runs.ts';
 import { addGrants } from './migrations/003-grants.ts';
 import { durableRuns } from './migrations/004-durable-runs.ts';
+import { controlRuns } from './migrations/005-control-runs.ts';
 
-const MIGRATIONS: readonly { id: string; sql: string }[] = [createTables, putOffRuns, addGrants, durableRuns];
+const MIGRATIONS: readonly { id: string; sql: string }[] = [createTables, putOffRuns, addGrants, durableRuns, controlRuns];
 
 /** What stops a start and is no bug: shown as its sentence, without a stack (src/app/cli/describe-start-error.ts knows the code). */
 class NewerDatabase extends Error {

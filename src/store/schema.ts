@@ -116,6 +116,8 @@ export interface RunsTable {
   replaces: Generated<RunId | null>;
   /** When retention removed its frames: a viewer is told 410, not 404. */
   frames_pruned_at: Generated<number | null>;
+  /** Code of the error it is to end with: somebody asked it to stop, and it has not ended yet (G9). */
+  stop_asked: Generated<string | null>;
 }
 /** One row per prompt; `consumed_at` is set when the model's input that holds it is on disk, so a crash neither repeats nor forgets it. */
 export interface PendingInputsTable {
@@ -129,6 +131,8 @@ export interface PendingInputsTable {
   text: string;
   received_at: number;
   consumed_at: number | null;
+  /** 1: it came while the run worked. When the run ends without having taken it, a run of its own answers it (G2). */
+  steers: Generated<number>;
 }
 export interface FramesTable {
   run_id: RunId;
