@@ -4,10 +4,14 @@
  */
 
 import { readCommand } from '../commands/read-command.ts';
+import type { ErrorCode } from '../errors.ts';
 import { type EventId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { InboxRow } from '../inbox/inbox.ts';
 import { LIMITS } from '../limits.ts';
-import { isBelow, type Tier } from '../turn/principal.ts';
+import type { WaitingPrompt } from '../runs/ledger.ts';
+import { type AuditEntry, writeAudit } from '../turn/audit.ts';
+import { isBelow, type Principal } from '../turn/principal.ts';
+import { MESSAGE_ABILITY } from '../ucan/abilities.ts';
 import { spend } from '../ucan/replay.ts';
 import { mayUse } from './access.ts';
 import type { AdmitOptions } from './admit.ts';
@@ -58,9 +62,9 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
       editsTarget: item.target,
       alongside: () => undefined,
     });
-    if (!authenticated.ok) return ignore(row, 'edit_of_another');
+    if (!authenticated.ok) return refuseEdit(row, item, { waiting, code: authenticated.error.code });
     const { principal, token, grants: planned } = authenticated.value;
-    if (principal.id !== waiting.principalId || isBelow(principal.tier, waiting.tier as Tier)) return ignore(row, 'edit_of_another');
+    if (!mayAmend(row, principal, waiting)) return refuseEdit(row, item, { waiting, code: 'NOT_ALLOWED' });
     await finish(row, (tx) => {
       // It may have started while we looked: then the edit comes too late, like any other.
       if (runs.waitingPrompt(tx, item.target) === null) return;
@@ -68,8 +72,39 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
       if (token !== null) spend(store, tx, token, { promptId: row.eventId, runId: waiting.runId });
       // What no longer holds by now is left out: the change itself rests on none of them.
       for (const grant of planned) grant.write(tx, now());
+      writeAudit(store, tx, {
+        ...entryOf(row, item, waiting),
+        token_id: token?.tokenId ?? null,
+        tier: principal.tier,
+        decision: 'allowed',
+      });
     });
     note(row, 'amended', 'edit');
+  }
+
+  const entryOf = (row: InboxRow, { sender }: InboxItem, { runId, principalId }: WaitingPrompt): Omit<AuditEntry, 'decision'> => ({
+    at: now(),
+    event_id: row.eventId,
+    run_id: runId,
+    principal_id: principalId,
+    matrix_user_id: sender,
+    capability: MESSAGE_ABILITY,
+    resource: principalId,
+  });
+
+  async function refuseEdit(row: InboxRow, item: InboxItem, { waiting, code }: { waiting: WaitingPrompt; code: ErrorCode }): Promise<void> {
+    note(row, 'ignored', 'edit_of_another');
+    await finish(row, (tx) =>
+      // Outside the run: anybody can try, so it is forgotten after a while.
+      writeAudit(store, tx, {
+        ...entryOf(row, item, waiting),
+        run_id: null,
+        principal_id: null,
+        resource: null,
+        decision: 'refused',
+        code,
+      }),
+    );
   }
 
   /** The author or a moderator takes a prompt back (G9): it leaves a run that has not started, stops one that has, and its text is blanked. */
@@ -118,3 +153,14 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
 
   return { amend, redact };
 }
+
+/**
+ * The run goes on under what its prompt rested on, so an edit must come from the same account in the same room at no lower tier, and rest on nothing else:
+ * a grant that is taken back now would stop neither this run nor its text.
+ */
+const mayAmend = ({ roomId }: InboxRow, { id, matrixUserId, tier, grants }: Principal, waiting: WaitingPrompt): boolean =>
+  id === waiting.principalId &&
+  matrixUserId === waiting.matrixUserId &&
+  roomId === waiting.roomId &&
+  !isBelow(tier, waiting.tier) &&
+  grants.path.every(({ tokenId }) => waiting.grants.path.some((other) => other.tokenId === tokenId));

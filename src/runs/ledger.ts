@@ -41,6 +41,10 @@ export interface Unfinished {
   readonly deadlineAt: number | null;
 }
 
+export interface WaitingPrompt extends Pick<Run, 'principalId' | 'matrixUserId' | 'roomId' | 'tier' | 'grants'> {
+  readonly runId: RunId;
+}
+
 export interface Runs {
   insert(tx: Tx, run: NewRun, now: number): void;
   addPrompt(
@@ -77,7 +81,7 @@ export interface Runs {
   /** Ends the runs of a session that have not started; returns how many. */
   cancelQueued(tx: Tx, session: SessionId, now: number): number;
   /** A prompt that waits in a run that has not started; null when it started, ended or is unknown. */
-  waitingPrompt(tx: Tx, promptId: string): { runId: RunId; principalId: string; tier: string } | null;
+  waitingPrompt(tx: Tx, promptId: string): WaitingPrompt | null;
   amendPrompt(tx: Tx, promptId: string, text: string): void;
   /** Takes a prompt out of a run that has not started; a run left without prompts is cancelled. */
   withdrawPrompt(tx: Tx, promptId: string, runId: RunId, now: number): void;
@@ -291,12 +295,14 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
         sql
           .selectFrom('pending_inputs as p')
           .innerJoin('runs as r', 'r.run_id', 'p.run_id')
-          .select(['p.run_id', 'p.principal_id', 'p.tier'])
+          .select(['p.run_id', 'p.principal_id', 'p.tier', 'r.matrix_user_id', 'r.room_id', 'r.grants'])
           .where('p.prompt_id', '=', promptId)
           .where('r.status', '=', 'queued')
           .where('r.attempt', '=', 0),
       );
-      return row === undefined ? null : { runId: row.run_id, principalId: row.principal_id, tier: row.tier };
+      if (row === undefined) return null;
+      const { run_id: runId, principal_id: principalId, matrix_user_id: matrixUserId, room_id: roomId, tier, grants } = row;
+      return { runId, principalId, matrixUserId, roomId, tier, grants: readGrants(grants) };
     },
     amendPrompt(tx, promptId, text) {
       tx.run(sql.updateTable('pending_inputs').set({ text }).where('prompt_id', '=', promptId));
