@@ -4,14 +4,23 @@ import type { RunId } from '../../../src/ids.ts';
 import { createFrameReader } from '../../../src/runs/frames.ts';
 import { EMPTY_FOLD, type Run } from '../../../src/runs/run.ts';
 import { createViewers, type RunNews } from '../../../src/runs/viewers.ts';
-import { openStore } from '../../../src/store/store.ts';
+import { openStore, type Store } from '../../../src/store/store.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 
 const RUN = '01ARZ3NDEKTSV4RRFFQ69G5FAV' as RunId;
 
 function createLog() {
   const clock = fakeClock();
-  const store = openStore({ path: ':memory:', now: 0, schedule: (flush) => flush() });
+  const opened = openStore({ path: ':memory:', now: 0, schedule: (flush) => flush() });
+  let reads = 0;
+  const counted = <Args extends unknown[], Value>(read: (...args: Args) => Value) => {
+    return (...args: Args): Value => {
+      reads += 1;
+      return read(...args);
+    };
+  };
+  const { all, get, run } = opened.read;
+  const store: Store = { ...opened, read: { all: counted(all) as typeof all, get: counted(get) as typeof get, run } };
   const frames = createFrameReader({ store });
   const viewers = createViewers({ store, frames, clock });
   const view = viewers.open({ id: RUN } as Run, EMPTY_FOLD);
@@ -56,12 +65,13 @@ function createLog() {
     clock,
     view,
     setStatus,
+    reads: () => reads,
     append(kind: 'text' | 'end', silent = false) {
       seq += 1;
       const data = JSON.stringify(kind === 'end' ? { status: 'completed' } : { delta: String(seq) });
       void store.write((tx) => tx.run(sql.insertInto('frames').values({ run_id: RUN, seq, kind, data, at: 0 })));
       if (kind === 'end') setStatus('completed');
-      if (!silent) view.onFrames([], EMPTY_FOLD);
+      if (!silent) view.onFrames([], { ...EMPTY_FOLD, lastSeq: seq });
       return seq;
     },
   };
@@ -129,4 +139,35 @@ test('an aborted viewer ends at once and leaves nothing behind', async () => {
   stop.abort();
   expect((await next).done).toBe(true);
   expect([log.viewers.count(), log.clock.pending()]).toEqual([0, 0]);
+});
+
+test('two hundred viewers of one run cost one read each flush, not two hundred (G7)', async () => {
+  const log = createLog();
+  const followed = Array.from({ length: 200 }, () => collect(log.viewers.follow(RUN, { after: 0, idleMs: 1_000, signal: never })));
+  await log.clock.advanceAsync(0);
+  const joined = log.reads();
+  for (let flush = 0; flush < 50; flush++) {
+    log.append('text');
+    await log.clock.advanceAsync(0);
+  }
+  expect(log.reads() - joined).toBe(50);
+  log.append('end');
+
+  const seen = await Promise.all(followed);
+  expect(log.reads() - joined).toBe(51);
+  for (const seqs of seen) expect(seqs).toEqual(Array.from({ length: 51 }, (_, i) => i + 1));
+  expect([log.viewers.count(), log.clock.pending()]).toEqual([0, 0]);
+});
+
+test('viewers at different places share nothing that is not theirs', async () => {
+  const log = createLog();
+  for (let i = 0; i < 9; i++) log.append('text');
+  const places = [0, 3, 9, 5, 0, 7, 2, 8, 12];
+  const followed = places.map((after) => collect(log.viewers.follow(RUN, { after, idleMs: 1_000, signal: never })));
+  log.append('text');
+  await log.clock.advanceAsync(0);
+  log.append('end');
+
+  const all = Array.from({ length: 11 }, (_, i) => i + 1);
+  expect(await Promise.all(followed)).toEqual(places.map((after) => all.slice(after)));
 });
