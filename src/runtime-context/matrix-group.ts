@@ -52,7 +52,14 @@ export function readRoomEvent(content: unknown): RoomEvent {
   if (Buffer.byteLength(canonical.value) > MAX_CONTENT_BYTES) throw badContent('it is too large');
   if (Object.keys(inner).some((key) => key.startsWith('ixo.oracle.') || key === 'm.relates_to'))
     throw badContent('it uses a key of the oracle itself');
-  return { type, isState: allowed.isState, content: inner };
+  return { type, isState: allowed.isState, content: allowed.isState ? inner : withoutRoomMention(inner) };
+}
+
+/** The oracle may have the power to notify everybody where the user has not: without `m.mentions` a mere "@room" in the text would do it. */
+function withoutRoomMention(content: JsonObject): JsonObject {
+  const { 'm.mentions': mentions = {} } = content;
+  if (!isJsonObject(mentions) || (mentions['room'] ?? false) !== false) throw badContent('it mentions the whole room');
+  return { ...content, 'm.mentions': mentions };
 }
 
 /** A provider chooses the call id: hashed unless it is short and plain. */

@@ -7,7 +7,7 @@ test('message content and envelopes of allowed types may be sent', () => {
   expect(readRoomEvent({ msgtype: 'm.text', body: 'hi' })).toEqual({
     type: 'm.room.message',
     isState: false,
-    content: { msgtype: 'm.text', body: 'hi' },
+    content: { msgtype: 'm.text', body: 'hi', 'm.mentions': {} },
   });
   expect(readRoomEvent({ type: 'm.room.topic', state_key: '', content: { topic: 't' } })).toEqual({
     type: 'm.room.topic',
@@ -15,6 +15,12 @@ test('message content and envelopes of allowed types may be sent', () => {
     content: { topic: 't' },
   });
   expect(readRoomEvent({ type: 'm.room.message', content: { msgtype: 'm.notice', body: 'hi' } }).type).toBe('m.room.message');
+});
+
+test('"@room" in a text notifies nobody: the oracle may have that power where the user has not (no confused deputy)', () => {
+  expect(readRoomEvent({ msgtype: 'm.text', body: '@room' }).content).toEqual({ msgtype: 'm.text', body: '@room', 'm.mentions': {} });
+  const named = { msgtype: 'm.text', body: '@room', 'm.mentions': { user_ids: ['@a:b'] } };
+  expect(readRoomEvent(named).content).toEqual(named);
 });
 
 describe('anything else is refused with a reason', () => {
@@ -30,6 +36,8 @@ describe('anything else is refused with a reason', () => {
     ['further fields', { type: 'm.room.topic', state_key: '', content: { topic: 't' }, sender: '@x:y' }],
     ['a float', { msgtype: 'm.text', body: 'x', n: 1.5 }],
     ["a key of the oracle's own", { msgtype: 'm.text', body: 'x', 'ixo.oracle.run': {} }],
+    ['a mention of the whole room', { msgtype: 'm.text', body: 'x', 'm.mentions': { room: true } }],
+    ['mentions that are none', { msgtype: 'm.text', body: 'x', 'm.mentions': 'all' }],
     ['a relation', { msgtype: 'm.text', body: 'x', 'm.relates_to': {} }],
     ['64 kB', { msgtype: 'm.text', body: 'x'.repeat(64_000) }],
   ])('%s', (_name, content) => {
