@@ -4,7 +4,7 @@
  * microseconds a time.
  */
 import { type ErrorCode, refusal } from '../errors.ts';
-import type { TokenId } from '../ids.ts';
+import type { TokenId, UserId } from '../ids.ts';
 import type { Runs } from '../runs/ledger.ts';
 import type { Run } from '../runs/run.ts';
 import type { Scheduler } from '../runs/scheduler.ts';
@@ -47,7 +47,9 @@ export function createRunAuthority({ grants, runs, scheduler }: RunAuthorityOpti
       return until !== null && run.deadlineAt !== null && until < run.deadlineAt ? 'EXPIRES_TOO_SOON' : null;
     },
     actingGrants: (run, now) =>
-      run.did === null || run.tier !== 'signed' || judge(run, now) !== null ? [] : grants.actingOf(run.did, now),
+      run.did === null || run.tier !== 'signed' || judge(run, now) !== null
+        ? []
+        : grants.actingOf(run.did, now).filter((grant) => isForAccount(grant, run.matrixUserId)),
     stopRestingOn(tokenIds) {
       const ended = new Set(tokenIds);
       for (const run of runs.running()) {
@@ -58,3 +60,7 @@ export function createRunAuthority({ grants, runs, scheduler }: RunAuthorityOpti
     },
   };
 }
+
+/** A grant may say for which account it is; whoever has a key of the same DID's session speaks from another one. */
+const isForAccount = ({ capabilities }: StoredGrant, user: UserId): boolean =>
+  capabilities.every(({ nb = {} }) => !Object.hasOwn(nb, 'sender') || nb['sender'] === user);

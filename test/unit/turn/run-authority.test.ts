@@ -3,6 +3,7 @@ import type { Did, RunId, SessionId, TokenId } from '../../../src/ids.ts';
 import type { Run } from '../../../src/runs/run.ts';
 import { createRunAuthority } from '../../../src/turn/run-authority.ts';
 import type { GrantRef } from '../../../src/ucan/chain.ts';
+import type { UcanCapability } from '../../../src/ucan/read-ucan.ts';
 import { fakeRun } from '../agent/turn-fixture.ts';
 
 const ref = (name: string, issuer: string, audience: string, expiresAt = 10_000): GrantRef => ({
@@ -16,7 +17,7 @@ const ref = (name: string, issuer: string, audience: string, expiresAt = 10_000)
 const PATH = [ref('near', 'did:key:zDevice', 'did:key:zClient', 8_000), ref('far', 'did:key:zOwner', 'did:key:zDevice', 9_000)];
 const resting = (more: Partial<Run> = {}): Run => fakeRun({ grants: { path: PATH, until: 8_000 }, deadlineAt: 5_000, ...more });
 
-function setUp(revoked: readonly [string, string][] = [], running: Run[] = []) {
+function setUp(revoked: readonly [string, string][] = [], running: Run[] = [], more: { acting?: readonly UcanCapability[] } = {}) {
   const cancelled: unknown[] = [];
   const asked: unknown[] = [];
   const authority = createRunAuthority({
@@ -24,7 +25,7 @@ function setUp(revoked: readonly [string, string][] = [], running: Run[] = []) {
       isRevoked: ({ tokenId, cid }, issuers) => revoked.some(([id, by]) => (id === tokenId || id === cid) && issuers.includes(by as Did)),
       actingOf: (did, now) => {
         asked.push([did, now]);
-        return [{ tokenId: 'acting' as TokenId } as never];
+        return [{ tokenId: 'acting' as TokenId, capabilities: more.acting ?? [] } as never];
       },
     },
     runs: { running: () => running },
@@ -103,4 +104,15 @@ test('also when the token was never stored, so that no list of ids holds it', ()
   authority.stopRestingOn([]);
 
   expect(cancelled).toEqual([['$1', 'R1', 'REVOKED']]);
+});
+
+test.each<[string, string | undefined, number]>([
+  ['its own account', fakeRun().matrixUserId, 1],
+  ['no account', undefined, 1],
+  ['another account', '@other:example.org', 0],
+])('a grant that names %s counts so often for a run of this account, whichever key of the DID signed', (_name, sender, count) => {
+  const plain = { can: 'memory/read', with: 'ixo:memory' };
+  const { authority } = setUp([], [], { acting: [plain, sender === undefined ? plain : { ...plain, nb: { sender } }] });
+
+  expect(authority.actingGrants(fakeRun(), 7)).toHaveLength(count);
 });
