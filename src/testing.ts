@@ -123,6 +123,7 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
         logger: silent,
         readMessages: () => [],
         sendToolCall: () => undefined,
+        emit: () => undefined,
         actingGrants: () => authority.grants,
         downstream: authority.downstream,
         isTainted: () => tainted,

@@ -269,6 +269,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
         logger: turn.logger,
         readMessages: () => [...turn.window, ...turn.messages],
         sendToolCall: (data) => turn.job.output.toolCall(data),
+        emit: (kind, data) => turn.job.output.emit(kind, data),
         signal,
         isOver: () => turn.over || isOver(),
         plugin: tool.plugin,

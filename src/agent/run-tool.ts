@@ -12,6 +12,7 @@ import type { Logger } from '../observe/logger.ts';
 import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
 import type { FrameData, Run } from '../runs/run.ts';
 import type { ToolCallKey, ToolMarks } from '../runs/tool-marks.ts';
+import { jsonWithoutSecrets } from '../runs/without-secrets.ts';
 import type { RuntimeContext } from '../runtime-context/runtime-context.ts';
 import type { Clock } from '../time.ts';
 import type { AuditEntry } from '../turn/audit.ts';
@@ -248,10 +249,8 @@ function readStoredResult(stored: string): ToolResult {
   return value.foreign === true ? { ...result, foreign: true } : result;
 }
 
-const SECRET_NAME = /token|secret|passw|authori[sz]ation|api[-_]?key|mnemonic|private|credential/iu;
-
 /** Arguments as viewers may see them: bounded, and without values whose names say that they are secret (G12). */
 export function buildFrameArguments(args: JsonObject): unknown {
-  const text = JSON.stringify(args, (key, value: unknown) => (SECRET_NAME.test(key) ? '[secret]' : value));
+  const text = jsonWithoutSecrets(args) ?? '{}';
   return text.length <= MAX_FRAME_ARGS_CHARS ? JSON.parse(text) : cut(text, MAX_FRAME_ARGS_CHARS);
 }

@@ -3,7 +3,7 @@
  * the model and tool loop and its checkpoint. `main` (src/agent) is the built-in one; the test runner of the crash tests is another.
  */
 import type { Refusal } from '../errors.ts';
-import type { FrameData, Run, Usage } from './run.ts';
+import type { EmittedKind, FrameData, Run, Usage } from './run.ts';
 
 export interface RunJob {
   readonly run: Run;
@@ -20,6 +20,8 @@ export interface RunOutput {
   /** Cuts the shown text back to `length` UTF-16 units: a model call that was not checkpointed is generated again. */
   truncate(length: number): void;
   toolCall(data: FrameData['tool_call']): void;
+  /** A frame of a plugin; checked, bounded and without secrets (`rtCtx.emit`). */
+  emit<K extends EmittedKind>(kind: K, data: FrameData[K]): void;
   /** The model's input holding the prompts is on disk: marks them consumed. Called once per attempt. */
   promptsConsumed(): Promise<void>;
   /**

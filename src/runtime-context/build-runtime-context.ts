@@ -6,6 +6,7 @@ import type { BaseMessage } from '@langchain/core/messages';
 import type { Models } from '../models/models.ts';
 import type { LogFields, Logger } from '../observe/logger.ts';
 import type { FrameData, Run } from '../runs/run.ts';
+import type { RunOutput } from '../runs/runner.ts';
 import type { Downstream } from '../ucan/downstream.ts';
 import type { StoredGrant } from '../ucan/grants.ts';
 import { buildEmitGroup } from './emit-group.ts';
@@ -28,6 +29,7 @@ export interface RuntimeContextSources {
   readonly logger: Logger;
   readonly readMessages: () => readonly BaseMessage[];
   readonly sendToolCall: (data: FrameData['tool_call']) => void;
+  readonly emit: RunOutput['emit'];
   readonly signal: AbortSignal;
   /** Acting grants of the run's principal that count now; asked at each use. */
   readonly actingGrants: () => readonly StoredGrant[];
@@ -55,7 +57,7 @@ export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeCont
     matrix: buildMatrixGroup({ run, access: sources.matrix, signal, ...(call === undefined ? {} : { call }) }),
     ucan: buildUcanGroup({ did: run.principalId, tier: run.tier, actingGrants: sources.actingGrants, downstream: sources.downstream }),
     llm: { get: (role, params) => sources.models.get(role, params) },
-    emit: buildEmitGroup({ sendToolCall: sources.sendToolCall }),
+    emit: buildEmitGroup(sources),
     logger: buildPluginLogger(sources.logger.child({ plugin: sources.plugin, ...(call === undefined ? {} : { tool: call.tool }) })),
     abortSignal: signal,
     shared: buildSharedGroup(),

@@ -102,6 +102,7 @@ test('the prompts are marked consumed only when a checkpoint holds them (G5)', a
       text: () => undefined,
       truncate: () => undefined,
       toolCall: () => undefined,
+      emit: () => undefined,
       modelCalled: () => undefined,
       tainted: async () => undefined,
       promptsConsumed: async () => {

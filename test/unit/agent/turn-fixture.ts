@@ -99,6 +99,10 @@ export function fakeOutput(shownText = ''): FakeOutput {
       tools.push(data);
       add({ kind: 'tool_call', data } as never);
     },
+    emit: (kind, data) => {
+      calls.push(`emit ${kind}`);
+      add({ kind, data } as never);
+    },
     promptsConsumed: async () => void calls.push('consumed'),
     tainted: async () => void calls.push('tainted'),
     modelCalled: () => void calls.push('model'),

@@ -15,6 +15,7 @@ const noDownstream = createTestAuthority({ granted: [], canSign: false, now: () 
 function setUp(more: Partial<RuntimeContextSources> = {}) {
   const lines: string[] = [];
   const frames: FrameData['tool_call'][] = [];
+  const emitted: { kind: string; data: unknown }[] = [];
   let over = false;
   const clock = fakeClock();
   const context = buildRuntimeContext({
@@ -27,6 +28,7 @@ function setUp(more: Partial<RuntimeContextSources> = {}) {
     logger: createLogger({ level: 'debug', format: 'json', destination: { write: (line) => lines.push(line) } }),
     readMessages: () => [new HumanMessage('one'), new HumanMessage('two'), new HumanMessage('three')],
     sendToolCall: (data) => frames.push(data),
+    emit: (kind, data) => emitted.push({ kind, data }),
     signal: new AbortController().signal,
     actingGrants: () => [],
     downstream: noDownstream,
@@ -39,7 +41,7 @@ function setUp(more: Partial<RuntimeContextSources> = {}) {
   const end = (): void => {
     over = true;
   };
-  return { context, lines, frames, end };
+  return { context, lines, frames, emitted, end };
 }
 
 test("the seed's fields are there", () => {
@@ -80,8 +82,6 @@ describe('parts that are not built yet name themselves', () => {
     ['secrets.getValues', () => context.secrets.getValues(['a'])],
     ['blobStore.put', () => context.blobStore.put({ userDid: 'd', name: 'n', value: 'v' })],
     ['blobStore.isValidBlobId', () => context.blobStore.isValidBlobId('x')],
-    ['emit.actionCall', () => context.emit.actionCall({})],
-    ['emit.reasoning', () => context.emit.reasoning({})],
     ['shared.memory', () => (context.shared as Record<string, unknown>)['memory']],
   ])('%s', async (part, use) => {
     await expect(async () => use()).rejects.toMatchObject({ refusal: { code: 'NOT_AVAILABLE', details: { part } } });
@@ -132,6 +132,39 @@ test('a payload of emit.toolCall is checked and bounded (G14)', () => {
   expect(frames).toEqual([{ id: 'x', name: 'step', status: 'done' }]);
   expect(() => context.emit.toolCall({ id: 'x', name: 'step', status: 'other' })).toThrow('id, name and status');
   expect(() => context.emit.toolCall({ id: 'x', name: 'step', status: 'done', output: 'y'.repeat(20_000) })).toThrow('too large');
+});
+
+test('every kind of frame that a plugin emits is checked, bounded and rid of secrets (G12, G14)', () => {
+  const { context, emitted } = setUp();
+  const { emit } = context;
+  emit.actionCall({ toolCallId: 'a', toolName: 'open', args: { apiKey: 'k', page: 1 }, unknown: 'left out' });
+  emit.renderComponent({ componentName: 'Card', args: { nested: [{ access_token: 't', title: 'x' }] }, eventId: 'e' });
+  emit.reasoning({ reasoning: 'hm', reasoningDetails: [{ type: 'text', text: 'hm' }], isComplete: true });
+  emit.browserToolCall({ toolCallId: 'b', toolName: 'navigate', args: { url: '/' } });
+  emit.router({ step: 'working' });
+  emit.messageCacheInvalidation({});
+
+  expect(emitted).toEqual([
+    { kind: 'action_call', data: { toolCallId: 'a', toolName: 'open', args: { apiKey: '[secret]', page: 1 } } },
+    {
+      kind: 'render_component',
+      data: { componentName: 'Card', args: { nested: [{ access_token: '[secret]', title: 'x' }] }, eventId: 'e' },
+    },
+    { kind: 'reasoning', data: { reasoning: 'hm', reasoningDetails: [{ type: 'text', text: 'hm' }], isComplete: true } },
+    { kind: 'browser_tool_call', data: { toolCallId: 'b', toolName: 'navigate', args: { url: '/' } } },
+    { kind: 'router', data: { step: 'working' } },
+    { kind: 'message_cache_invalidation', data: {} },
+  ]);
+  expect(() => emit.actionCall({ toolName: 'x' })).toThrow('toolCallId and toolName');
+  expect(() => emit.router({ step: '' })).toThrow('step');
+  expect(() => emit.renderComponent({ componentName: 'Card', args: 'y'.repeat(70_000) })).toThrow('too large');
+  const round: Record<string, unknown> = {};
+  round['self'] = round;
+  expect(() => emit.actionCall({ toolCallId: 'a', toolName: 'x', args: round })).toThrow('no JSON');
+  expect(() => {
+    for (let n = 0; n < 1_001; n += 1) emit.router({ step: `${n}` });
+  }).toThrow('1000 frames');
+  expect(emitted).toHaveLength(1_000);
 });
 
 test('a plugin logs facts of the list and nothing else (G12)', () => {
