@@ -90,6 +90,7 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
       },
       truncate: (length) => (over ? undefined : frameLog.append('truncate', { length })),
       toolCall: (data) => (over ? undefined : frameLog.append('tool_call', data)),
+      emit: (kind, data) => (over ? undefined : frameLog.append(kind, data)),
       promptsConsumed: () =>
         store.write((tx) => {
           if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
