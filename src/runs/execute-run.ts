@@ -41,9 +41,6 @@ export type RunObservation =
 /** `suspended`: the run keeps its place and goes on at the next start, or when the disk has room again. */
 export type Execution = 'ended' | 'suspended';
 
-/** A run is tried so often; then it ends visibly with what it has (G5). */
-export const MAX_ATTEMPTS = 3;
-
 export async function executeRun(run: Run, signal: AbortSignal, options: ExecuteOptions): Promise<Execution> {
   const { store, clock, logger, runner, projections, frames, runs } = options;
   const log = logger.child({ run_id: run.id, session_id: run.sessionId, room_id: run.roomId });

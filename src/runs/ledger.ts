@@ -5,12 +5,13 @@
  */
 import { type ExpressionBuilder, type Insertable, sql as raw, type Selectable, type SqlBool } from 'kysely';
 import { z } from 'zod';
-import type { Refusal } from '../errors.ts';
+import type { ErrorCode, Refusal } from '../errors.ts';
 import { type EventId, type OwnerId, parseDid, type RoomId, type RunId, type SessionId } from '../ids.ts';
 import { prepare } from '../store/prepared.ts';
 import type { PendingInputsTable, RunsTable, Schema } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import { NO_GRANTS, type Principal, type RestsOn } from '../turn/principal.ts';
+import type { Unfinished } from './recovery.ts';
 import { type Run, type RunStatus, type TurnHints, turnHints, type Usage } from './run.ts';
 
 export interface NewRun {
@@ -31,16 +32,6 @@ export interface Ending {
   readonly usage: Usage | null;
   readonly model: string | null;
 }
-/** A run that no execution of this process holds, as the scheduler sees it. */
-export interface Unfinished {
-  readonly id: RunId;
-  readonly sessionId: SessionId;
-  readonly status: 'queued' | 'running';
-  /** Attempts that count: those that a stop or a full disk ended are not its fault. */
-  readonly attempt: number;
-  readonly deadlineAt: number | null;
-}
-
 export interface WaitingPrompt extends Pick<Run, 'principalId' | 'matrixUserId' | 'roomId' | 'tier' | 'grants'> {
   readonly runId: RunId;
 }
@@ -247,7 +238,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
       const rows = store.read.all(
         sql
           .selectFrom('runs as r')
-          .select(['r.run_id', 'r.session_id', 'r.status', 'r.attempt', 'r.put_off', 'r.deadline_at'])
+          .select(['r.run_id', 'r.session_id', 'r.status', 'r.attempt', 'r.put_off', 'r.deadline_at', 'r.stop_asked'])
           .where(isUnfinished('r'))
           .where('r.status', 'in', UNFINISHED)
           // A run that a newer process took is not ours to look at: `start` would refuse it again and again.
@@ -277,6 +268,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           status: row.status as Unfinished['status'],
           attempt: row.attempt - row.put_off,
           deadlineAt: row.deadline_at,
+          stopAsked: row.stop_asked as ErrorCode | null,
         }));
     },
     cancelQueued: (tx, session, now) =>

@@ -8,19 +8,11 @@ import type { RunId, SessionId } from '../ids.ts';
 import type { Logger } from '../observe/logger.ts';
 import { StorageError, type Store } from '../store/store.ts';
 import { type Clock, sleep, type Timer } from '../time.ts';
-import { type ExecuteOptions, type Execution, endWithoutExecution, executeRun, MAX_ATTEMPTS } from './execute-run.ts';
-import type { Runs, Unfinished } from './ledger.ts';
+import { type ExecuteOptions, type Execution, endWithoutExecution, executeRun } from './execute-run.ts';
+import type { Runs } from './ledger.ts';
+import { planRecovery, type RecoveryStep } from './recovery.ts';
 import type { Run } from './run.ts';
 import { Drain } from './runner.ts';
-
-export type NextStep = { readonly kind: 'execute' } | { readonly kind: 'end'; readonly because: 'INTERRUPTED' | 'RUN_DEADLINE' };
-
-/** What to do with a run that nobody executes. Pure, so that recovery can be read in a test. */
-export function planNext(run: Unfinished, now: number): NextStep {
-  if (run.status === 'running' && run.attempt >= MAX_ATTEMPTS) return { kind: 'end', because: 'INTERRUPTED' };
-  if (run.deadlineAt !== null && run.deadlineAt <= now) return { kind: 'end', because: 'RUN_DEADLINE' };
-  return { kind: 'execute' };
-}
 
 export interface SchedulerOptions {
   readonly store: Store;
@@ -60,13 +52,15 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     }
     const free = maxConcurrentRuns - executing.size;
     if (free <= 0) return;
-    for (const next of runs.unfinished(free, new Set(executing.keys()))) {
+    const busy = new Set(executing.keys());
+    for (const { run, step } of planRecovery(runs.unfinished(free, busy), clock.now(), { free, busy })) {
+      if (step.kind === 'wait') continue;
       const stop = new AbortController();
-      const work = take(next, execute, stop.signal).finally(() => {
-        executing.delete(next.sessionId);
+      const work = take(run.id, step, execute, stop.signal).finally(() => {
+        executing.delete(run.sessionId);
         wake();
       });
-      executing.set(next.sessionId, { run: next.id, work, stop });
+      executing.set(run.sessionId, { run: run.id, work, stop });
     }
   }
 
@@ -80,13 +74,17 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     });
   }
 
-  async function take(next: Unfinished, execute: ExecuteOptions, cancelled: AbortSignal): Promise<void> {
+  async function take(
+    id: RunId,
+    step: Exclude<RecoveryStep, { kind: 'wait' }>,
+    execute: ExecuteOptions,
+    cancelled: AbortSignal,
+  ): Promise<void> {
     try {
       const now = clock.now();
-      const plan = planNext(next, now);
-      const run = await store.write((tx) => runs.start(tx, next.id, { now, leaseUntil: now + LEASE_MS, deadlineAt: now + runDeadlineMs }));
+      const run = await store.write((tx) => runs.start(tx, id, { now, leaseUntil: now + LEASE_MS, deadlineAt: now + runDeadlineMs }));
       if (run === undefined) return;
-      if (plan.kind === 'end') return await endWithoutExecution(run, refusal(plan.because), execute);
+      if (step.kind === 'end') return await endWithoutExecution(run, refusal(step.because), execute);
       const ended = execute.authority.judgeStart(run, now);
       if (ended !== null) return await endWithoutExecution(run, refusal(ended), execute);
       // Taken back while nobody executed it: there is nothing left to answer.
@@ -98,7 +96,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     } catch (error) {
       if (error instanceof StorageError) return await pause();
       // A bug: without the pause a run that always throws here would spin. Its attempts are counted, so it ends.
-      logger.error({ run_id: next.id, err: error }, 'a run could not be executed');
+      logger.error({ run_id: id, err: error }, 'a run could not be executed');
       await pause();
     }
   }

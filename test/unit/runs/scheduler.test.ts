@@ -3,7 +3,6 @@ import { refusal } from '../../../src/errors.ts';
 import type { RunId, SessionId } from '../../../src/ids.ts';
 import type { Projection } from '../../../src/runs/projection.ts';
 import type { Run } from '../../../src/runs/run.ts';
-import { planNext } from '../../../src/runs/scheduler.ts';
 import type { Store } from '../../../src/store/store.ts';
 import type { RestsOn } from '../../../src/turn/principal.ts';
 import { buildCore, type Core, type CoreOptions } from '../../fakes/core.ts';
@@ -340,25 +339,6 @@ describe('stop', () => {
 
     expect(core.clock.pending()).toBe(0);
   });
-});
-
-test.each([
-  [{ status: 'queued', attempt: 0, deadlineAt: null }, { kind: 'execute' }],
-  [{ status: 'running', attempt: 2, deadlineAt: 1_001 }, { kind: 'execute' }],
-  [
-    { status: 'running', attempt: 3, deadlineAt: 1_001 },
-    { kind: 'end', because: 'INTERRUPTED' },
-  ],
-  [
-    { status: 'running', attempt: 1, deadlineAt: 1_000 },
-    { kind: 'end', because: 'RUN_DEADLINE' },
-  ],
-  [
-    { status: 'queued', attempt: 0, deadlineAt: 999 },
-    { kind: 'end', because: 'RUN_DEADLINE' },
-  ],
-] as const)('planNext of %o at 1000 is %o', (run, expected) => {
-  expect(planNext({ id: '' as RunId, sessionId: '' as SessionId, ...run }, 1_000)).toEqual(expected);
 });
 
 test('a message joins a waiting run of the very same principal, account, tier and hints only', async () => {
