@@ -12,7 +12,19 @@ import type { Frame, FrameData, RunStatus } from '../../runs/run.ts';
 import { isoTime } from './iso.ts';
 
 export interface SseEvent {
-  readonly event: 'message' | 'tool_call' | 'run' | 'error' | 'done';
+  readonly event:
+    | 'message'
+    | 'reasoning'
+    | 'tool_call'
+    | 'action_call'
+    | 'render_component'
+    | 'browser_tool_call'
+    | 'router_update'
+    | 'message_cache_invalidation'
+    | 'interaction'
+    | 'run'
+    | 'error'
+    | 'done';
   readonly id?: string;
   readonly data: Readonly<Record<string, unknown>>;
 }
@@ -44,27 +56,80 @@ export function readCursor(text: string): Result<Cursor, 'BAD_CURSOR'> {
 
 /** @param skip pieces of this very frame that the reader has already. */
 export function buildSse(frame: Exclude<Frame, { kind: 'end' }>, context: SseContext, skip = 0): SseEvent[] {
+  const { sessionId, requestId, runId } = context;
   const id = String(frame.seq);
+  const one = (event: SseEvent['event'], data: SseEvent['data']): SseEvent[] => [{ event, id, data }];
   switch (frame.kind) {
-    case 'text': {
-      const pieces = splitText(frame.data.delta, PIECE_UNITS);
-      return pieces
-        .map((content, index) => ({
-          event: 'message' as const,
-          id: index === pieces.length - 1 ? id : `${id}.${index + 1}`,
-          data: { content, timestamp: isoTime(frame.at) },
-        }))
-        .slice(skip);
-    }
+    case 'text':
+      return inPieces('message', frame.seq, frame.data.delta, (content) => ({ content, timestamp: isoTime(frame.at) }), skip);
+    case 'reasoning':
+      return inPieces(
+        'reasoning',
+        frame.seq,
+        frame.data.reasoning,
+        (reasoning, isLast) => buildReasoning(frame, context, reasoning, isLast),
+        skip,
+      );
     case 'tool_call':
-      return [{ event: 'tool_call', id, data: buildToolCall(frame.data, context) }];
+      return one('tool_call', buildToolCall(frame.data, context));
+    case 'action_call':
+      return one('action_call', buildActionCall(frame.data, context));
+    case 'render_component': {
+      const { componentName, args, status, eventId } = frame.data;
+      const named = {
+        ...{ sessionId, requestId, componentName: cut(componentName, NAME_UNITS) },
+        ...(status === undefined ? {} : { status }),
+        ...(eventId === undefined ? {} : { eventId: cut(eventId, NAME_UNITS) }),
+      };
+      return one('render_component', withArgs(named, args));
+    }
+    case 'browser_tool_call': {
+      const { toolCallId, toolName, args } = frame.data;
+      return one(
+        'browser_tool_call',
+        withArgs({ sessionId, requestId, toolCallId: cut(toolCallId, NAME_UNITS), toolName: cut(toolName, NAME_UNITS) }, args),
+      );
+    }
+    case 'router':
+      return one('router_update', { sessionId, requestId, step: cut(frame.data.step, PIECE_UNITS / 2) });
+    case 'message_cache_invalidation': {
+      const { status } = frame.data;
+      return one('message_cache_invalidation', {
+        sessionId,
+        requestId,
+        ...(status === undefined ? {} : { status: cut(status, NAME_UNITS) }),
+      });
+    }
+    case 'interaction': {
+      const { id: interactionId, revision, status, request, answer } = frame.data;
+      const named = { runId, sessionId, requestId, interactionId: cut(interactionId, NAME_UNITS), revision, status };
+      const full = { ...named, ...(request === undefined ? {} : { request }), ...(answer === undefined ? {} : { answer }) };
+      return one('interaction', fits(full) ? full : { ...named, requestOmitted: true });
+    }
+    // The run's own book-keeping: no event of this wire.
+    case 'state':
+      return [];
     case 'run':
-      return [{ event: 'run', id, data: { runId: context.runId, ...frame.data } }];
+      return one('run', { runId, ...frame.data });
     case 'truncate':
-      return [{ event: 'run', id, data: { runId: context.runId, state: 'resumed', partialLength: frame.data.length } }];
+      return one('run', { runId, state: 'resumed', partialLength: frame.data.length });
     case 'error':
-      return [{ event: 'error', id, data: buildError(frame, context) }];
+      return one('error', buildError(frame, context));
   }
+}
+
+function inPieces(
+  event: SseEvent['event'],
+  seq: number,
+  text: string,
+  build: (piece: string, isLast: boolean) => SseEvent['data'],
+  skip: number,
+): SseEvent[] {
+  const pieces = splitText(text, PIECE_UNITS);
+  const last = pieces.length - 1;
+  return pieces
+    .map((piece, index) => ({ event, id: index === last ? String(seq) : `${seq}.${index + 1}`, data: build(piece, index === last) }))
+    .slice(skip);
 }
 
 /** Before a run has a log: a busy session answers 200 and says so. Without id: it is in no log, and is not resumed from. */
@@ -103,7 +168,7 @@ export function encodeSse({ event, id, data }: SseEvent): string {
 /** On this wire `toolName` is the literal `toolCall`; the tool's own name is in `args`. */
 function buildToolCall(call: FrameData['tool_call'], { sessionId, requestId }: SseContext): SseEvent['data'] {
   const { id, name, status, args, output } = call;
-  const common = { sessionId, requestId, toolName: 'toolCall', status, eventId: id.slice(0, 255) };
+  const common = { sessionId, requestId, toolName: 'toolCall', status, eventId: cut(id, NAME_UNITS) };
   const named = { toolName: name };
   const full = {
     ...common,
@@ -111,10 +176,58 @@ function buildToolCall(call: FrameData['tool_call'], { sessionId, requestId }: S
     ...(output === undefined ? {} : { output }),
   };
   if (fits(full)) return full;
-  const short = output === undefined ? {} : { output: splitText(output, PIECE_UNITS / 2)[0], outputLength: output.length };
-  const cut = { ...full, ...short };
-  return fits(cut) ? cut : { ...common, args: named, argsOmitted: true, ...short };
+  const short = output === undefined ? {} : { output: cut(output, PIECE_UNITS / 2), outputLength: output.length };
+  const shorter = { ...full, ...short };
+  return fits(shorter) ? shorter : { ...common, args: named, argsOmitted: true, ...short };
 }
+
+/** Without its arguments: on this wire they go to the browser over a socket. */
+function buildActionCall(call: FrameData['action_call'], { sessionId, requestId }: SseContext): SseEvent['data'] {
+  const { status, output, result, error } = call;
+  const named = {
+    ...{ sessionId, requestId, toolCallId: cut(call.toolCallId, NAME_UNITS), toolName: cut(call.toolName, NAME_UNITS) },
+    ...(status === undefined ? {} : { status }),
+  };
+  const full = {
+    ...named,
+    ...(output === undefined ? {} : { output }),
+    ...(result === undefined ? {} : { result }),
+    ...(error === undefined ? {} : { error }),
+  };
+  if (fits(full)) return full;
+  return {
+    ...named,
+    ...(output === undefined ? {} : { output: cut(output, PIECE_UNITS / 4), outputLength: output.length }),
+    ...(result === undefined ? {} : { resultOmitted: true }),
+    ...(error === undefined ? {} : { error: cut(error, PIECE_UNITS / 4) }),
+  };
+}
+
+function buildReasoning(
+  { data, at }: Extract<Frame, { kind: 'reasoning' }>,
+  { sessionId, requestId }: SseContext,
+  reasoning: string,
+  isLast: boolean,
+): SseEvent['data'] {
+  const { reasoningDetails, isComplete } = data;
+  const said = {
+    ...{ sessionId, requestId, reasoning },
+    ...(isComplete === undefined ? {} : { isComplete: isComplete && isLast }),
+    timestamp: isoTime(at),
+  };
+  const full = reasoningDetails === undefined || !isLast ? said : { ...said, reasoningDetails };
+  return fits(full) ? full : said;
+}
+
+function withArgs(named: SseEvent['data'], args: unknown): SseEvent['data'] {
+  if (args === undefined) return named;
+  const full = { ...named, args };
+  return fits(full) ? full : { ...named, argsOmitted: true };
+}
+
+/** Names and ids are a plugin's own words. */
+const NAME_UNITS = 255;
+const cut = (text: string, units: number): string => splitText(text, units)[0] ?? '';
 
 const ROOM_FOR_NAMES = 256;
 const fits = (data: SseEvent['data']): boolean => Buffer.byteLength(JSON.stringify(data)) <= LIMITS.sseFrameBytes - ROOM_FOR_NAMES;

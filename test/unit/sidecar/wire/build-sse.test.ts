@@ -87,6 +87,65 @@ test('a tool call fits whatever its arguments and output are (G14)', () => {
   );
 });
 
+test('what plugins emit has the names and fields of this family', () => {
+  const common = { sessionId: '$session', requestId: 'req' };
+  const show = (kind: Shown['kind'], data: unknown) => buildSse(frame(5, kind, data), CONTEXT);
+  const call = { toolCallId: 'c1', toolName: 'open_page', status: 'done', args: { secret: 1 }, output: 'o', result: { ok: true } };
+  expect(show('action_call', call)).toEqual([
+    {
+      event: 'action_call',
+      id: '5',
+      // Its arguments go to the browser over a socket.
+      data: { ...common, toolCallId: 'c1', toolName: 'open_page', status: 'done', output: 'o', result: { ok: true } },
+    },
+  ]);
+  const card = { componentName: 'Card', args: { n: 1 }, status: 'isRunning', eventId: 'e1' };
+  expect(show('render_component', card)).toEqual([{ event: 'render_component', id: '5', data: { ...common, ...card } }]);
+  const browser = { toolCallId: 'c2', toolName: 'scroll', args: { to: 3 } };
+  expect(show('browser_tool_call', browser)).toEqual([{ event: 'browser_tool_call', id: '5', data: { ...common, ...browser } }]);
+  expect(show('router', { step: 'search' })).toEqual([{ event: 'router_update', id: '5', data: { ...common, step: 'search' } }]);
+  expect(show('message_cache_invalidation', {})).toEqual([{ event: 'message_cache_invalidation', id: '5', data: common }]);
+  const thought = { reasoning: 'hm', reasoningDetails: [{ type: 'text', text: 'hm' }], isComplete: true };
+  expect(show('reasoning', thought)).toEqual([
+    { event: 'reasoning', id: '5', data: { ...common, ...thought, timestamp: '2026-01-01T00:00:00.000Z' } },
+  ]);
+  expect(show('interaction', { id: 'i1', revision: 2, status: 'waiting', request: { ask: 'ok?' } })).toEqual([
+    {
+      event: 'interaction',
+      id: '5',
+      data: { ...common, runId: CONTEXT.runId, interactionId: 'i1', revision: 2, status: 'waiting', request: { ask: 'ok?' } },
+    },
+  ]);
+  expect(show('state', { key: 'k', value: 1 })).toEqual([]);
+});
+
+test('what plugins emit fits whatever is in it, and says what was left out (G14)', () => {
+  fc.assert(
+    fc.property(longText, longText, longText, (name, value, more) => {
+      const frames = [
+        frame(1, 'reasoning', { reasoning: value, reasoningDetails: [{ type: name, text: more }], isComplete: true }),
+        frame(1, 'action_call', { toolCallId: name, toolName: name, status: 'done', output: value, result: { more }, error: value }),
+        frame(1, 'render_component', { componentName: name, args: { value }, status: 'done', eventId: more }),
+        frame(1, 'browser_tool_call', { toolCallId: name, toolName: more, args: { value } }),
+        frame(1, 'router', { step: value }),
+        frame(1, 'message_cache_invalidation', { status: value }),
+        frame(1, 'interaction', { id: name, revision: 1, status: 'waiting', request: { value }, answer: more }),
+      ];
+      for (const one of frames) {
+        const events = buildSse(one, CONTEXT);
+        expect(events.at(-1)!.id).toBe('1');
+        for (const event of events) expect(bytes(event)).toBeLessThanOrEqual(LIMITS.sseFrameBytes);
+      }
+      const thoughts = buildSse(frames[0]!, CONTEXT);
+      expect(thoughts.map((event) => event.data['reasoning']).join('')).toBe(value);
+      expect(thoughts.map((event) => event.data['isComplete'])).toEqual(thoughts.map((event) => event === thoughts.at(-1)));
+    }),
+    { numRuns: 40 },
+  );
+  const [shown] = buildSse(frame(1, 'render_component', { componentName: 'Card', args: { text: 'x'.repeat(70_000) } }), CONTEXT);
+  expect(shown!.data).toMatchObject({ componentName: 'Card', argsOmitted: true });
+});
+
 test('runs, resumptions and errors have the names of this family', () => {
   expect(buildSse(frame(1, 'run', { state: 'started', attempt: 1 }), CONTEXT)[0]).toEqual({
     event: 'run',
