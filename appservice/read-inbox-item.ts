@@ -49,7 +49,7 @@ function readAuthority(event: RoomEvent, oracle: UserId): Result<InboxItem, Even
 }
 
 /** State whose change makes the known facts of a room old. */
-const FACT_STATE = new Set(['m.room.power_levels', 'm.room.name', 'm.room.create']);
+const FACT_STATE = new Set(['m.room.power_levels', 'm.room.name', 'm.room.create', 'm.room.join_rules', 'm.room.history_visibility']);
 
 function decideItem(event: RoomEvent, oracle: UserId): InboxItem {
   const base = { eventId: event.eventId, roomId: event.roomId, sender: event.sender, sentAt: event.originServerTs };

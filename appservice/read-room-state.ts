@@ -21,6 +21,8 @@ export interface Member {
 }
 export interface RoomSnapshot {
   readonly encrypted: boolean;
+  /** Others may come in without being let in, or read without coming in. */
+  readonly open: boolean;
   readonly name: string | null;
   readonly power: RoomPower;
   /** Joined and invited. */
@@ -32,6 +34,7 @@ export interface RoomSnapshot {
 export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): RoomSnapshot {
   const members = new Map<UserId, Member>();
   let encrypted = false;
+  let open = false;
   let name: string | null = null;
   let create: { sender: JsonValue | undefined; content: JsonObject } | null = null;
   let levels: JsonObject | null = null;
@@ -50,12 +53,16 @@ export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): Roo
     // Any such state, also one whose algorithm cannot be read: it is never taken back (G11).
     if (event['type'] === 'm.room.encryption') encrypted = true;
     if (event['type'] === 'm.room.name' && typeof content['name'] === 'string') name = content['name'].slice(0, MAX_NAME_CHARS);
+    if (event['type'] === 'm.room.join_rules' && !CLOSED_RULES.has(content['join_rule'])) open = true;
+    if (event['type'] === 'm.room.history_visibility' && content['history_visibility'] === 'world_readable') open = true;
     if (event['type'] === 'm.room.create') create = { sender: event['sender'], content };
     if (event['type'] === 'm.room.power_levels') levels = content;
   }
-  return { encrypted, name, power: readPower(create, levels), members, invite };
+  return { encrypted, open, name, power: readPower(create, levels), members, invite };
 }
 
+/** Who comes in by these was let in by somebody who is there. Without the event the rule is `invite`; any other counts as open. */
+const CLOSED_RULES: ReadonlySet<JsonValue | undefined> = new Set(['invite', 'private', 'knock']);
 const MAX_NAME_CHARS = 255;
 
 function readMember(content: JsonObject): Member | null {

@@ -48,9 +48,11 @@ export interface RoomsOptions {
  */
 export function forgetChanged(events: readonly IncomingEvent[], rooms: Pick<Rooms, 'forget'>): void {
   for (const { type, roomId, event } of events) {
-    if (event['state_key'] !== undefined && (type === 'm.room.encryption' || type === 'm.room.member')) rooms.forget(roomId);
+    if (event['state_key'] !== undefined && FORGOTTEN_AT_ONCE.has(type)) rooms.forget(roomId);
   }
 }
+
+const FORGOTTEN_AT_ONCE = new Set(['m.room.encryption', 'm.room.member', 'm.room.join_rules', 'm.room.history_visibility']);
 
 const NOBODY: ReadonlySet<UserId> = new Set();
 const MAX_ROOMS = 2_000;
@@ -114,8 +116,8 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       types.flatMap((type, index) => (contents[index] == null ? [] : [{ type, state_key: '', content: contents[index] }])),
       oracle,
     );
-    const { members, power, invite } = present.snapshot;
-    return { ...fresh, members, invite, power: { ...power, levels: fresh.power.levels } };
+    const { members, power, invite, open } = present.snapshot;
+    return { ...fresh, members, invite, open, power: { ...power, levels: fresh.power.levels } };
   }
 
   async function fetchState(room: RoomId): Promise<readonly unknown[]> {
@@ -174,8 +176,9 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
   async function gather(room: RoomId): Promise<RoomFacts> {
     const row = store.read.get(store.sql.selectFrom('rooms').select(['is_direct', 'invited_at']).where('room_id', '=', room));
     const snapshot = await snapshotOf(room);
-    const few = snapshot.members.size <= 2;
-    const isDirect = few && (row?.is_direct === 1 || (await wasInvitedDirect(room, snapshot)) || (await isListedDirect(room)));
+    // What is said there is for one person: links to the authorise page, that person's grants, the answers to it.
+    const isPrivate = snapshot.members.size <= 2 && !snapshot.open;
+    const isDirect = isPrivate && (row?.is_direct === 1 || (await wasInvitedDirect(room, snapshot)) || (await isListedDirect(room)));
     return {
       roomId: room,
       kind: isDirect ? 'direct' : 'group',

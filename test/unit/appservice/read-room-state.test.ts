@@ -104,3 +104,19 @@ test('no state that a stranger can write makes the reader throw (G14)', () => {
     }),
   );
 });
+
+test.each<[string, unknown[], boolean]>([
+  ['a room without rules', [], false],
+  [
+    'a private chat',
+    [state('m.room.join_rules', { join_rule: 'invite' }), state('m.room.history_visibility', { history_visibility: 'shared' })],
+    false,
+  ],
+  ['a room where others knock', [state('m.room.join_rules', { join_rule: 'knock' })], false],
+  ['a public room', [state('m.room.join_rules', { join_rule: 'public' })], true],
+  ['a room for whoever is in another', [state('m.room.join_rules', { join_rule: 'restricted' })], true],
+  ['a rule that nobody knows', [state('m.room.join_rules', { join_rule: 'org.example.any' })], true],
+  ['a room that the world reads', [state('m.room.history_visibility', { history_visibility: 'world_readable' })], true],
+])('%s: others may come in or read: %s', (_name, events, open) => {
+  expect(read(create('11'), ...events).open).toBe(open);
+});

@@ -101,6 +101,18 @@ test('the row of the invite says direct and where the room begins', async () => 
   expect(await rooms.facts(room)).toMatchObject({ kind: 'direct', admissionCursor: 17 });
 });
 
+test.each([
+  ['others come in by themselves', 'm.room.join_rules', { join_rule: 'public' }],
+  ['others read from outside', 'm.room.history_visibility', { history_visibility: 'world_readable' }],
+])('two people where %s are a group: a link for one of them would not be for one alone (G13)', async (_name, type, content) => {
+  const room = openRoom({ direct: true });
+  expect((await rooms.facts(room)).kind).toBe('direct');
+  homeserver.setState(room, ALICE, type, content);
+  forgetChanged([{ type, roomId: room, event: { state_key: '' } } as unknown as IncomingEvent], rooms);
+
+  expect((await rooms.facts(room)).kind).toBe('group');
+});
+
 test('a failed look-up is a group with unknown encryption, and the next one is tried again (G11)', async () => {
   const room = openRoom({ direct: true });
   homeserver.stop();
