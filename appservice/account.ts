@@ -2,7 +2,7 @@
  * Makes the oracle's accounts and devices exist, in the one order that works: registering after setting a display name answers 500 for
  * ever (research/synapse.md §3). The homeserver must echo the device, or retries would not be idempotent (G4). Every failure names its
  * remedy, because this is the first thing that goes wrong for an operator.
- * Costs seven short requests; all of them change nothing when everything exists.
+ * Costs eight short requests; all of them change nothing when everything exists.
  */
 import { type DeviceId, parseUserId, serverOf, type UserId } from '../src/ids.ts';
 import { err, ok, type Result } from '../src/result.ts';
@@ -17,6 +17,8 @@ export interface AccountOptions {
   readonly name: string;
   /** Refused when the homeserver calls itself otherwise; null takes its word. */
   readonly serverName: string | null;
+  /** Before the device is made: the homeserver does not know it, so it does not know either what was sent from it (G4). */
+  readonly onNewDevice?: () => Promise<void>;
 }
 export interface Account {
   readonly userId: UserId;
@@ -82,14 +84,11 @@ async function ensure(connection: MatrixConnection, options: AccountOptions): Pr
   await register(connection, localpart);
   await register(connection, sender.value.slice(1, sender.value.indexOf(':')));
 
-  const oracle = connection.as({ userId });
   await ensureName(connection, { userId, name });
   const syncDeviceId = syncDeviceOf(deviceId);
-  for (const device of [deviceId, syncDeviceId]) {
-    await oracle.request('PUT', matrixPath`/_matrix/client/v3/devices/${device}`, {
-      body: { display_name: device === deviceId ? name : `${name} (catching up)` },
-    });
-  }
+  if (options.onNewDevice !== undefined && !(await hasDevice(connection, { userId, deviceId }))) await options.onNewDevice();
+  await putDevice(connection, { userId, deviceId, name });
+  await putDevice(connection, { userId, deviceId: syncDeviceId, name: `${name} (catching up)` });
   const echo = await connection.as({ userId, deviceId }).request<{ user_id?: unknown; device_id?: unknown }>('GET', WHOAMI);
   if (echo.user_id !== userId || echo.device_id !== deviceId) {
     const remedy =
@@ -97,6 +96,26 @@ async function ensure(connection: MatrixConnection, options: AccountOptions): Pr
     return err({ code: 'DEVICE_NOT_ECHOED', remedy, retryable: false });
   }
   return ok({ userId, deviceId, syncDeviceId, serverName, senderUserId: sender.value });
+}
+
+/** Makes the device, or changes nothing but its name. @throws MatrixError */
+export async function putDevice(
+  connection: Pick<MatrixConnection, 'as'>,
+  { userId, deviceId, name }: { userId: UserId; deviceId: DeviceId; name: string },
+): Promise<void> {
+  const path = matrixPath`/_matrix/client/v3/devices/${deviceId}`;
+  await connection.as({ userId }).request('PUT', path, { body: { display_name: name } });
+}
+
+async function hasDevice(connection: MatrixConnection, { userId, deviceId }: { userId: UserId; deviceId: DeviceId }): Promise<boolean> {
+  try {
+    await connection.as({ userId }).request('GET', matrixPath`/_matrix/client/v3/devices/${deviceId}`);
+    return true;
+  } catch (error) {
+    // A homeserver that does not show devices to an application service says nothing about this one.
+    if (!isMatrixError(error) || !error.certain) throw error;
+    return error.errcode !== 'M_NOT_FOUND';
+  }
 }
 
 const WHOAMI = '/_matrix/client/v3/account/whoami';

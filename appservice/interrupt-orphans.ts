@@ -36,10 +36,10 @@ export function createOrphans({ api, store, outbox, oracle, clock }: OrphansOpti
   const isKnown = (run: RunId): boolean =>
     store.read.get(store.sql.selectFrom('runs').select('run_id').where('run_id', '=', run)) !== undefined;
 
-  async function currentVersion(room: RoomId, target: EventId): Promise<JsonObject | null> {
+  async function currentVersion(room: RoomId, target: EventId): Promise<Current | null> {
     try {
       const event = await api.request<JsonObject>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/event/${target}`);
-      return event['sender'] === oracle ? readCurrentContent(event, oracle) : null;
+      return event['sender'] === oracle ? readCurrent(event, oracle) : null;
     } catch (error) {
       if (isMatrixError(error) && (error.status === 403 || error.status === 404)) return null;
       throw error;
@@ -50,16 +50,16 @@ export function createOrphans({ api, store, outbox, oracle, clock }: OrphansOpti
     announce: () => outbox.wake(),
     async plan(events) {
       const found = planOrphans(events, { oracle, isKnown }).slice(0, MAX_PER_PAGE);
-      const edits: { roomId: RoomId; target: EventId; content: JsonObject }[] = [];
+      const edits: { roomId: RoomId; target: EventId; content: JsonObject; after: number }[] = [];
       for (const { roomId, target } of found) {
         const shown = await currentVersion(roomId, target);
-        const content = shown === null ? null : buildInterruption(shown, target);
-        if (content !== null) edits.push({ roomId, target, content });
+        const content = shown === null ? null : buildInterruption(shown.content, target);
+        if (shown !== null && content !== null) edits.push({ roomId, target, content, after: shown.at });
       }
       return (tx) => {
-        for (const { roomId, target, content } of edits) {
+        for (const { roomId, target, content, after } of edits) {
           const txnId = noticeTxnId('interrupted', target);
-          outbox.insert(tx, { txnId, lane: txnId, roomId, kind: 'notice', eventType: 'm.room.message', content }, clock.now());
+          outbox.insert(tx, { txnId, lane: txnId, roomId, kind: 'notice', eventType: 'm.room.message', content, after }, clock.now());
         }
         return edits.length;
       };
@@ -94,15 +94,23 @@ function targetOf(event: JsonObject): EventId | null {
   return relation['rel_type'] === 'm.replace' && target.ok ? target.value : null;
 }
 
+/** What the room shows, and since when: the last edit must be later to count. */
+interface Current {
+  readonly content: JsonObject;
+  readonly at: number;
+}
+
 /** The homeserver bundles the latest edit of an event with it (research/synapse.md §7). */
-function readCurrentContent(event: JsonObject, oracle: UserId): JsonObject | null {
+function readCurrent(event: JsonObject, oracle: UserId): Current | null {
   const unsigned = isJsonObject(event['unsigned']) ? event['unsigned'] : {};
   const relations = isJsonObject(unsigned['m.relations']) ? unsigned['m.relations'] : {};
   const latest = relations['m.replace'];
   const source = isJsonObject(latest) && latest['sender'] === oracle ? latest : event;
   const content = isJsonObject(source['content']) ? source['content'] : null;
-  const shown = content?.['m.new_content'];
-  return isJsonObject(shown) ? shown : content;
+  if (content === null) return null;
+  const shown = content['m.new_content'];
+  const at = source['origin_server_ts'];
+  return { content: isJsonObject(shown) ? shown : content, at: typeof at === 'number' ? at : 0 };
 }
 
 /** Pure: the last edit, or null when what is shown grows no more (a part in front of another one keeps `running`) or is not an answer. */

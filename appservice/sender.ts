@@ -6,13 +6,19 @@
  * and everything goes out at once when it ends. The txn id, asserted with the row's own user and device, makes each retry the same event.
  * Cost: an idle sender has no timer; a row is one request and one commit, and no commit stands before its request.
  */
-import { type DeviceId, type EventId, parseEventId, type RoomId, type UserId } from '../src/ids.ts';
+import { refusal } from '../src/errors.ts';
+import { type DeviceId, type EventId, noticeTxnId, parseEventId, type RoomId, type UserId } from '../src/ids.ts';
 import { isJsonObject, type JsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
-import type { Outbox, OutboxRow } from '../src/outbox/outbox.ts';
+import { LOST_DEVICE, type OutboundEvent, type Outbox, type OutboxRow } from '../src/outbox/outbox.ts';
 import { backOffMs, type Clock, sleep, type Timer } from '../src/time.ts';
-import { isMatrixError, isOutage, type MatrixApi, type MatrixConnection, MatrixError, matrixPath } from './matrix-api.ts';
+import { LIVE_KEY } from './content/build-answer.ts';
+import { buildNotice } from './content/build-notice.ts';
+import type { Place } from './content/relations.ts';
+import { readRunField } from './content/run-field.ts';
+import type { FindSent } from './find-sent.ts';
+import { isMatrixError, isOutage, type MatrixConnection, MatrixError, matrixPath } from './matrix-api.ts';
 
 export interface SenderOptions {
   readonly outbox: Outbox;
@@ -21,6 +27,10 @@ export interface SenderOptions {
   readonly logger: Logger;
   /** Asked before each event that is no state: nothing goes in the clear into an encrypted room (G11). @throws MatrixError when nobody can say. */
   readonly isEncrypted?: (room: RoomId) => Promise<boolean>;
+  /** The event that a row whose device is gone became, if it did. Without it, such a row is sent again. */
+  readonly findSent?: FindSent;
+  /** The homeserver does not know a device: makes the present one again if it is that. @throws MatrixError */
+  readonly restoreDevice?: () => Promise<void>;
   /** Confirmed by the homeserver; called before the commit that says so. `durationMs` is the request alone. */
   readonly onSent?: (row: OutboxRow, eventId: EventId, durationMs: number) => void;
   /** Given up for good. */
@@ -47,7 +57,7 @@ const PROBES = 4;
 const STOP_WITHIN_MS = 5_000;
 /** Rows of another process that wait for their time are found by looking; only while rows wait. */
 const POLL_MS = 1_000;
-/** Of two edits in one millisecond the greater event id wins, not the later (research/synapse.md §7). */
+/** Of two edits in one millisecond the greater event id wins, not the later (research/synapse.md §7): for homeservers that take no `ts`. */
 const EDIT_SPACING_MS = 2;
 /** Past it the poll finds them. */
 const MAX_RETRIES_KNOWN = 1_000;
@@ -166,7 +176,7 @@ export function createSender(options: SenderOptions): Sender {
     try {
       if (row.state_key === null && (await options.isEncrypted?.(row.room_id)) === true) return await park(row, 'encrypted room');
       const startedAt = clock.monotonic();
-      const answer = await attempt(connection.as({ userId: row.sender as UserId, deviceId: row.device_id as DeviceId }), request);
+      const answer = row.device_id === LOST_DEVICE ? await settleLost(row, request) : await attempt(row, request);
       const durationMs = clock.monotonic() - startedAt;
       recovered();
       options.onSent?.(row, answer, durationMs);
@@ -181,8 +191,20 @@ export function createSender(options: SenderOptions): Sender {
     }
   }
 
-  async function attempt(api: MatrixApi, { path, body }: SendRequest): Promise<EventId> {
+  /** Its device is gone, and the homeserver no longer knows what it took from it: what is in the room must not come a second time (G4). */
+  async function settleLost(row: OutboxRow, request: SendRequest): Promise<EventId> {
+    const found = row.state_key === null ? await options.findSent?.(row) : null;
+    if (found !== undefined && found !== null) {
+      logger.info({ txn_id: row.txn_id, room_id: row.room_id }, 'an event of a lost device was found in its room');
+      return found;
+    }
+    return attempt(await outbox.adopt(row), request);
+  }
+
+  async function attempt(row: OutboxRow, { path, body, ts }: SendRequest): Promise<EventId> {
+    const api = connection.as({ userId: row.sender as UserId, deviceId: row.device_id as DeviceId });
     const answer = await api.request<{ event_id?: unknown }>('PUT', path, {
+      ...(ts === undefined ? {} : { query: { ts } }),
       body,
       timeoutMs: LIMITS.outboxAttemptTimeoutMs,
       signal: abort.signal,
@@ -195,7 +217,8 @@ export function createSender(options: SenderOptions): Sender {
   async function failed(row: OutboxRow, error: MatrixError): Promise<void> {
     const reason = `${error.errcode} ${error.status}`;
     const plan = decideFailure(error, { attempts: row.attempts, outageAttempts });
-    if (plan.kind === 'park') return park(row, reason);
+    if (plan.kind === 'park') return park(row, reason, planParkedNotice(row, error));
+    if (error.errcode === 'M_UNKNOWN_DEVICE') await restoreDevice(row.device_id as DeviceId);
     if (plan.outage) closeGate(error, plan.delayMs);
     else recovered();
     // A refused connection says nothing about the row: the gate alone holds it back, so that a sign of life frees it at once.
@@ -210,7 +233,19 @@ export function createSender(options: SenderOptions): Sender {
     if (!plan.outage && retriesAt.size < MAX_RETRIES_KNOWN) retriesAt.add(clock.monotonic() + plan.delayMs);
   }
 
-  async function park(row: OutboxRow, reason: string): Promise<void> {
+  async function restoreDevice(device: DeviceId): Promise<void> {
+    const count = await outbox.loseDevice(device);
+    logger.warn({ count }, 'the homeserver does not know the device of an event; what was sent from it is looked for');
+    try {
+      await options.restoreDevice?.();
+    } catch (error) {
+      if (!isMatrixError(error)) throw error;
+      // The row comes again, and with it this.
+      logger.warn({ code: error.errcode, status: error.status }, 'the device could not be made again');
+    }
+  }
+
+  async function park(row: OutboxRow, reason: string, notice: OutboundEvent | null = null): Promise<void> {
     recoveredBy(reason);
     logger.warn(
       {
@@ -223,7 +258,7 @@ export function createSender(options: SenderOptions): Sender {
       },
       'an event could not be sent and was parked',
     );
-    await outbox.park(row, reason);
+    await outbox.park(row, reason, { notice, now: clock.now() });
     freePlace(row);
     options.onParked?.(row, reason);
   }
@@ -274,15 +309,50 @@ export function createSender(options: SenderOptions): Sender {
 /** Where a message gets its place when it is sent: the room, or a thread of it. Null for what has none: an edit, state, what a tool sends. */
 function placeOf(row: OutboxRow): string | null {
   if (row.edits_txn !== null || row.state_key !== null || row.kind === 'tool') return null;
-  const thread = /"rel_type":"m\.thread","event_id":"([^"]+)"|"event_id":"([^"]+)","rel_type":"m\.thread"/u.exec(row.content);
-  return `${row.room_id} ${thread?.[1] ?? thread?.[2] ?? ''}`;
+  return `${row.room_id} ${row.thread_root ?? ''}`;
+}
+
+/** The homeserver speaks of the room or of us, not of the event: a notice would be refused as well, or nobody is there to read it. */
+const NOT_ABOUT_THE_EVENT = new Set([401, 403, 404, 429]);
+
+/**
+ * Pure: what is said when an answer was refused for good, once per run; null where nothing can or need be said. A version on the way is not
+ * missed: the last one follows it.
+ */
+export function planParkedNotice(row: OutboxRow, error: Pick<MatrixError, 'status'>): OutboundEvent | null {
+  if (row.kind !== 'answer' || row.run_id === null || NOT_ABOUT_THE_EVENT.has(error.status)) return null;
+  const content: unknown = JSON.parse(row.content);
+  if (!isJsonObject(content) || (row.edits_txn !== null && Object.hasOwn(content, LIVE_KEY))) return null;
+  const { status, code, message, retryable } = refusal('ANSWER_REFUSED');
+  const field = readRunField(content);
+  const prompt = field.ok ? field.value?.prompts.at(-1) : undefined;
+  const place: Place =
+    row.thread_root === null
+      ? prompt === undefined
+        ? {}
+        : { replyTo: prompt }
+      : { thread: { root: row.thread_root, ...(prompt === undefined ? {} : { latest: prompt }) } };
+  return {
+    txnId: noticeTxnId('parked', row.run_id),
+    lane: row.lane,
+    roomId: row.room_id,
+    kind: 'notice',
+    eventType: 'm.room.message',
+    runId: row.run_id,
+    content: buildNotice({ error: { status, code, message, retryable, runId: row.run_id }, ...place }),
+  };
 }
 
 interface SendRequest {
   readonly path: string;
   readonly body: Buffer | JsonObject;
+  /** Becomes `origin_server_ts` of an edit (`Outbox.insert`). An original keeps the time of the homeserver: readers see it. */
+  readonly ts?: number;
 }
 type RequestPlan = ({ readonly kind: 'send' } & SendRequest) | { readonly kind: 'unsendable'; readonly reason: string };
+
+/** An edit of what another database sent (interrupt-orphans.ts) names its target itself. In a text the quotes would be escaped. */
+const REPLACES = '"rel_type":"m.replace"';
 
 /** Pure: the request of a row. A retry gives the same bytes; only the id of the edited event is filled in, and it never changes. */
 export function planRequest(row: OutboxRow, edits: EventId | null): RequestPlan {
@@ -290,9 +360,12 @@ export function planRequest(row: OutboxRow, edits: EventId | null): RequestPlan 
     row.state_key === null
       ? matrixPath`/_matrix/client/v3/rooms/${row.room_id}/send/${row.event_type}/${row.txn_id}`
       : matrixPath`/_matrix/client/v3/rooms/${row.room_id}/state/${row.event_type}/${row.state_key}`;
-  if (row.edits_txn === null) return { kind: 'send', path, body: Buffer.from(row.content) };
+  if (row.edits_txn === null) {
+    const body = Buffer.from(row.content);
+    return row.content.includes(REPLACES) ? { kind: 'send', path, body, ts: row.created_at } : { kind: 'send', path, body };
+  }
   if (edits === null) return { kind: 'unsendable', reason: 'the edited event was never sent' };
   const content: unknown = JSON.parse(row.content);
   if (!isJsonObject(content)) return { kind: 'unsendable', reason: 'its content is not an object' };
-  return { kind: 'send', path, body: { ...content, 'm.relates_to': { rel_type: 'm.replace', event_id: edits } } };
+  return { kind: 'send', path, body: { ...content, 'm.relates_to': { rel_type: 'm.replace', event_id: edits } }, ts: row.created_at };
 }

@@ -45,6 +45,12 @@ export const ERRORS = {
     message: 'This answer was interrupted and could not be continued.',
     hint: 'The run could not be resumed within its attempts or its deadline.',
   },
+  ANSWER_REFUSED: {
+    status: 502,
+    retryable: true,
+    message: 'The chat server refused to take my answer. Please ask again, perhaps for something shorter.',
+    hint: 'An event of the answer was parked (413, or a bad request): `matrix-oracle doctor` and the log line name the reason.',
+  },
   // model and run
   MODEL_ERROR: {
     status: 502,
@@ -97,6 +103,12 @@ export const ERRORS = {
     retryable: false,
     message: 'There is nothing here.',
     hint: 'Unknown path, session or run; a foreign one looks the same.',
+  },
+  RUN_PRUNED: {
+    status: 410,
+    retryable: false,
+    message: 'The events of this run are no longer kept. What was said is in the history of its session.',
+    hint: 'The run ended more than RETENTION_DAYS ago; `details.read` names the path of the history.',
   },
   BODY_TOO_LARGE: {
     status: 413,

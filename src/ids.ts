@@ -84,4 +84,16 @@ export const sessionIdOf = (root: EventId): SessionId => root as SessionId;
 export const answerTxnId = (run: RunId, seq: number): OutboxTxnId => `answer.${run}.${seq}` as OutboxTxnId;
 /** `<kind>.<event id>`: one notice of a kind per cause. */
 export const noticeTxnId = (kind: NoticeKind, cause: EventId | RoomId | string): OutboxTxnId => `${kind}.${cause}` as OutboxTxnId;
-export type NoticeKind = 'refusal' | 'late' | 'hello' | 'gave-up' | 'mirror' | 'session' | 'interrupted' | 'tool' | 'command' | 'receipt' | 'lock';
+export type NoticeKind =
+  | 'refusal'
+  | 'parked'
+  | 'late'
+  | 'hello'
+  | 'gave-up'
+  | 'mirror'
+  | 'session'
+  | 'interrupted'
+  | 'tool'
+  | 'command'
+  | 'receipt'
+  | 'lock';

@@ -4,8 +4,9 @@
  * homeserver before it is useful: a homeserver that is down is waited for in `ready`, while portals and viewers are served.
  */
 import { randomBytes, randomInt } from 'node:crypto';
-import { ensureAccountWhenUp, syncDeviceOf } from '../../appservice/account.ts';
+import { ensureAccountWhenUp, putDevice, syncDeviceOf } from '../../appservice/account.ts';
 import { connectMatrix } from '../../appservice/client.ts';
+import { createFindSent } from '../../appservice/find-sent.ts';
 import { createOrphans } from '../../appservice/interrupt-orphans.ts';
 import { createMatrixAccess } from '../../appservice/matrix-access.ts';
 import { createPing } from '../../appservice/ping.ts';
@@ -173,6 +174,8 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       reply.onSent(row, eventId, durationMs);
     },
     isEncrypted: rooms.isEncrypted,
+    findSent: createFindSent({ api: connection.as({ userId: oracle }), outbox, oracle }),
+    restoreDevice: () => putDevice(connection, { userId: oracle, deviceId: config.matrixDeviceId, name: config.oracleName }),
     onOutage: () => {
       parts.homeserver = false;
     },
@@ -264,6 +267,11 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       serverName: config.matrixServerName,
       clock,
       signal: ending.signal,
+      onNewDevice: async () => {
+        const count = await outbox.loseDevice(config.matrixDeviceId);
+        if (count > 0)
+          logger.warn({ count }, 'the device is new on the homeserver; what was sent from it before is looked for in the rooms');
+      },
       onWaiting: ({ code, remedy }, attempt) => logger.warn({ code, reason: remedy, attempt }, 'waiting for the homeserver'),
     });
     if (!account.ok) throw new StartRefused(account.error.remedy, { cause: account.error.cause });

@@ -5,8 +5,8 @@
  * Cost: one insert and one update per event.
  */
 import { type Insertable, sql as raw, type Selectable, type SqlBool } from 'kysely';
-import type { DeviceId, EventId, OutboxTxnId, RoomId, RunId, UserId } from '../ids.ts';
-import type { JsonObject } from '../json.ts';
+import { type DeviceId, type EventId, type OutboxTxnId, parseEventId, type RoomId, type RunId, type UserId } from '../ids.ts';
+import { isJsonObject, type JsonObject } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { prepare } from '../store/prepared.ts';
 import type { OutboxTable } from '../store/schema.ts';
@@ -27,6 +27,8 @@ export interface OutboundEvent {
   readonly part?: number;
   /** Set on an edit: the txn id of the event it replaces. `content` then has no `m.relates_to`. */
   readonly editsTxn?: OutboxTxnId;
+  /** An edit of what another database sent: the `origin_server_ts` it must be later than. */
+  readonly after?: number;
 }
 
 export interface Outbox {
@@ -45,8 +47,17 @@ export interface Outbox {
   nextDueAt(): number | null;
   markSent(row: OutboxRow, eventId: EventId, now: number): Promise<void>;
   retryAt(row: OutboxRow, at: number, error: string): Promise<void>;
-  /** Given up: parked rows are shown by doctor and metrics, and edits of a parked event are dropped with it. */
-  park(row: OutboxRow, error: string): Promise<void>;
+  /** Given up: parked rows are shown by doctor and metrics, and edits of a parked event are dropped with it. `notice` says so in the room. */
+  park(row: OutboxRow, error: string, more?: { notice: OutboundEvent | null; now: number }): Promise<void>;
+  /**
+   * The homeserver forgot this device, and with it which transactions of it became events: each row of it that is not confirmed is looked for
+   * in its room before it is sent again (G4). @returns how many.
+   */
+  loseDevice(device: DeviceId): Promise<number>;
+  /** It is not in the room: from now on the present device sends it. @returns the row as it is then. */
+  adopt(row: OutboxRow): Promise<OutboxRow>;
+  /** Some row is confirmed to be this event. Reads all rows: for the rare moment after a lost device only. */
+  isConfirmed(event: EventId): boolean;
   eventIdOf(txnId: OutboxTxnId): EventId | null;
   /** Resolves with the event id once sent, null once parked or dropped. */
   settled(txnId: OutboxTxnId, signal: AbortSignal): Promise<EventId | null>;
@@ -60,6 +71,9 @@ const isReady = (table: 'o' | 'p' | 'outbox') => raw<SqlBool>`${raw.ref(`${table
 
 /** Longest pause that a homeserver may ask for (appservice/client.ts) or a retry waits. */
 const MAX_DELAY_MS = 10 * 60_000;
+
+/** In place of the device of a row whose device the homeserver forgot. */
+export const LOST_DEVICE = '' as DeviceId;
 
 export interface OutboxIdentity {
   readonly sender: UserId;
@@ -111,6 +125,27 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
       .limit(count),
   );
 
+  const selectOrigin = prepare(({ txnId }: { txnId: OutboxTxnId }) =>
+    sql.selectFrom('outbox').select(['thread_root']).where('txn_id', '=', txnId),
+  );
+  const selectLastEdit = prepare(({ txnId }: { txnId: OutboxTxnId }) =>
+    sql
+      .selectFrom('outbox')
+      .select((eb) => eb.fn.max('created_at').as('at'))
+      .where('edits_txn', '=', txnId),
+  );
+
+  /**
+   * Of several edits the one with the greatest `origin_server_ts` counts, wherever it stands in the timeline (research/synapse.md §7), and the
+   * sender sends this time as theirs: a clock put back, two in one millisecond, or one that the homeserver takes late cannot win over the last.
+   */
+  function timeOf(tx: Tx, { editsTxn, after = Number.NEGATIVE_INFINITY }: OutboundEvent, now: number): number {
+    const last = editsTxn === undefined ? null : tx.get(selectLastEdit({ txnId: editsTxn }))?.at;
+    return Math.max(now, after + 1, (last ?? Number.NEGATIVE_INFINITY) + 1);
+  }
+  const threadOf = (tx: Tx, { content, editsTxn }: OutboundEvent): EventId | null =>
+    editsTxn === undefined ? readThreadRoot(content) : (tx.get(selectOrigin({ txnId: editsTxn }))?.thread_root ?? null);
+
   const outbox: Outbox = {
     insert(tx, event, now) {
       const row: Insertable<OutboxTable> = {
@@ -128,9 +163,10 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
         edits_txn: event.editsTxn ?? null,
         event_id: null,
         deadline_at: now + LIMITS.outboxDeadlineMs,
-        created_at: now,
+        created_at: timeOf(tx, event, now),
         sent_at: null,
         error: null,
+        thread_root: threadOf(tx, event),
       };
       tx.run(insertRow(row));
     },
@@ -171,7 +207,7 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
             .where('seq', '=', row.seq),
         );
       }),
-    park: async (row, error) => {
+    park: async (row, error, more) => {
       const dropped = await store.write((tx) => {
         tx.run(sql.updateTable('outbox').set({ state: 'parked', error }).where('seq', '=', row.seq));
         const edits = tx.all(sql.selectFrom('outbox').select('txn_id').where('edits_txn', '=', row.txn_id).where('state', '=', 'ready'));
@@ -182,10 +218,25 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
             .where('edits_txn', '=', row.txn_id)
             .where('state', '=', 'ready'),
         );
+        if (more !== undefined && more.notice !== null) outbox.insert(tx, more.notice, more.now);
         return edits.map((edit) => edit.txn_id);
       });
       for (const txnId of [row.txn_id, ...dropped]) settle(txnId, null);
     },
+    loseDevice: (device) =>
+      store.write((tx) => {
+        const rows = tx.all(sql.selectFrom('outbox').select('seq').where(isReady('outbox')).where('device_id', '=', device));
+        tx.run(sql.updateTable('outbox').set({ device_id: LOST_DEVICE }).where(isReady('outbox')).where('device_id', '=', device));
+        return rows.length;
+      }),
+    adopt: async (row) => {
+      const { deviceId } = identity;
+      await store.write((tx) => {
+        tx.run(sql.updateTable('outbox').set({ device_id: deviceId }).where('seq', '=', row.seq));
+      });
+      return { ...row, device_id: deviceId };
+    },
+    isConfirmed: (event) => store.read.get(sql.selectFrom('outbox').select('seq').where('event_id', '=', event).limit(1)) !== undefined,
     eventIdOf: (txnId) => store.read.get(sql.selectFrom('outbox').select('event_id').where('txn_id', '=', txnId))?.event_id ?? null,
     settled(txnId, signal) {
       const row = store.read.get(sql.selectFrom('outbox').select(['state', 'event_id']).where('txn_id', '=', txnId));
@@ -211,4 +262,12 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     parked: () => countOf('parked'),
   };
   return outbox;
+}
+
+/** Pure: the thread that a message stands in. */
+function readThreadRoot(content: JsonObject): EventId | null {
+  const relation = content['m.relates_to'];
+  if (!isJsonObject(relation) || relation['rel_type'] !== 'm.thread') return null;
+  const root = parseEventId(relation['event_id']);
+  return root.ok ? root.value : null;
 }

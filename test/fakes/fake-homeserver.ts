@@ -202,14 +202,35 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
       return done(request.method === 'PUT' ? {} : { displayname: profile.displayname });
     }
     if (at(3) === 'devices') {
-      users.get(user)?.devices.add(at(4));
+      const devices = users.get(user)?.devices;
+      if (request.method === 'GET') return devices?.has(at(4)) === true ? done({ device_id: at(4) }) : fail(404, 'M_NOT_FOUND');
+      if (request.method === 'DELETE') {
+        devices?.delete(at(4));
+        // Its transactions go with it.
+        for (const key of sentByDevice.keys()) if (key.includes(` ${user} ${at(4)} `)) sentByDevice.delete(key);
+      } else devices?.add(at(4));
       return done();
     }
     if (at(3) === 'appservice' && at(5) === 'ping') return at(4) === 'matrix-oracle' ? done({ duration_ms: 1 }) : fail(403, 'M_FORBIDDEN');
     if (at(3) === 'user' && at(5) === 'account_data') return fail(404, 'M_NOT_FOUND');
     if (at(3) === 'sync') return user.startsWith(`@${SENDER}:`) ? fail(500, 'M_UNKNOWN') : sync(user, request.query['since']);
+    if (at(3) === 'createRoom') return done({ room_id: createFor(user, body) });
+    if (at(3) === 'joined_rooms')
+      return done({ joined_rooms: [...rooms.values()].filter((room) => membership(room, user) === 'join').map(({ id }) => id) });
     if (at(3) === 'rooms') return inRoom(request, { user, device, at, body });
     return fail(404, 'M_UNRECOGNIZED');
+  }
+
+  function createFor(creator: string, body: JsonObject): string {
+    const room: Room = { id: `!room${nextId++}`, events: [], state: new Map(), version: '12' };
+    rooms.set(room.id, room);
+    const state = (type: string, state_key: string, content: JsonObject) => add(room, { type, state_key, sender: creator, content });
+    state('m.room.create', '', { room_version: '12', ...(isJsonObject(body['creation_content']) ? body['creation_content'] : {}) });
+    state('m.room.member', creator, { membership: 'join', displayname: users.get(creator)?.displayname ?? creator });
+    state('m.room.power_levels', '', { users: {}, state_default: 50, users_default: 0 });
+    for (const target of Array.isArray(body['invite']) ? body['invite'] : [])
+      state('m.room.member', String(target), { membership: 'invite', ...(body['is_direct'] === true ? { is_direct: true } : {}) });
+    return room.id;
   }
 
   function inRoom(
@@ -229,6 +250,10 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
         content: { membership: 'join', displayname: users.get(user)?.displayname ?? user },
       });
       return done({ room_id: room.id });
+    }
+    if (action === 'invite') {
+      add(room, { type: 'm.room.member', state_key: String(body['user_id']), sender: user, content: { membership: 'invite' } });
+      return done();
     }
     if (action === 'leave') {
       if (membership(room, user) === undefined || membership(room, user) === 'leave') return fail(403, 'M_FORBIDDEN');
@@ -267,7 +292,8 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
     if (known !== undefined) return done({ event_id: known });
     const refused = checkContent(room, request.body, user, type);
     if (refused !== null) return refused;
-    const event = add(room, { type, sender: user, content: request.body as JsonObject });
+    const ts = request.query['ts'];
+    const event = add(room, { type, sender: user, content: request.body as JsonObject }, ts === undefined ? undefined : Number(ts));
     if (key !== null) sentByDevice.set(key, event.event_id);
     const answer = done({ event_id: event.event_id });
     responseCache.set(request.path, answer);
@@ -280,7 +306,11 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
     const from = query['from'] === undefined ? position : readToken(query['from']);
     const to = query['to'] === undefined ? 0 : readToken(query['to']);
     if (Number.isNaN(from) || Number.isNaN(to)) return fail(400, 'M_UNKNOWN');
-    const older = room.events.filter((entry) => entry.position < from && entry.position >= to).toReversed();
+    const filter = (query['filter'] === undefined ? {} : JSON.parse(query['filter'])) as { senders?: string[]; types?: string[] };
+    const older = room.events
+      .filter((entry) => entry.position < from && entry.position >= to)
+      .filter(({ event }) => filter.senders?.includes(event.sender) !== false && filter.types?.includes(event.type) !== false)
+      .toReversed();
     const page = older.slice(0, limit);
     const last = page.at(-1);
     return done({

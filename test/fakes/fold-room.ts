@@ -12,6 +12,7 @@ export interface RoomEvent {
   readonly event_id: string;
   readonly type: string;
   readonly content: JsonObject;
+  readonly origin_server_ts?: number;
 }
 
 export interface ShownInRoom {
@@ -29,7 +30,8 @@ export interface ShownInRoom {
 /** `events` in the order of the timeline. */
 export function foldRoom(events: readonly RoomEvent[]): ShownInRoom[] {
   const shown = new Map<string, ShownInRoom>();
-  for (const { event_id: eventId, type, content } of events) {
+  const latest = new Map<string, number>();
+  for (const { event_id: eventId, type, content, origin_server_ts: at } of events) {
     if (type !== 'm.room.message') continue;
     const relation = isJsonObject(content['m.relates_to']) ? content['m.relates_to'] : undefined;
     if (relation?.['rel_type'] !== 'm.replace') {
@@ -39,6 +41,12 @@ export function foldRoom(events: readonly RoomEvent[]): ShownInRoom[] {
     const original = shown.get(String(relation['event_id']));
     const replaced = content['m.new_content'];
     if (original === undefined) continue;
+    const isOlder = at !== undefined && at < (latest.get(original.eventId) ?? at);
+    if (isOlder) {
+      shown.set(original.eventId, { ...original, edits: original.edits + 1 });
+      continue;
+    }
+    if (at !== undefined) latest.set(original.eventId, at);
     const version = readContent(isJsonObject(replaced) ? replaced : {});
     shown.set(original.eventId, { ...original, ...version, edits: original.edits + 1 });
   }

@@ -1,12 +1,13 @@
 import { beforeEach, describe, expect, test } from 'vitest';
+import { createFindSent } from '../../../appservice/find-sent.ts';
 import type { MatrixApi } from '../../../appservice/matrix-api.ts';
 import { MatrixError } from '../../../appservice/matrix-api.ts';
-import { createSender, decideFailure, planRequest, type Sender } from '../../../appservice/sender.ts';
+import { createSender, decideFailure, planParkedNotice, planRequest, type Sender } from '../../../appservice/sender.ts';
 import type { DeviceId, OutboxTxnId, RoomId, UserId } from '../../../src/ids.ts';
 import type { JsonObject } from '../../../src/json.ts';
 import { LIMITS } from '../../../src/limits.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
-import { createOutbox, type Outbox, type OutboxRow } from '../../../src/outbox/outbox.ts';
+import { createOutbox, LOST_DEVICE, type Outbox, type OutboxRow } from '../../../src/outbox/outbox.ts';
 import { openStore, type Store } from '../../../src/store/store.ts';
 import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
 import { createFakeHomeserver, type FakeHomeserver, registerOracle } from '../../fakes/fake-homeserver.ts';
@@ -79,6 +80,13 @@ async function put(
 /** Promises and the store's commits settle; time stands still but for the sender's own spacing of 2 ms. */
 async function settle() {
   for (let turn = 0; turn < 8; turn += 1) await clock.advanceAsync(1);
+}
+async function pass(seconds: number) {
+  for (let second = 0; second < seconds; second += 1) {
+    await settle();
+    await clock.advanceAsync(1_000);
+  }
+  await settle();
 }
 const messages = () => homeserver.timeline(room).filter(({ type }) => type === 'm.room.message');
 const bodies = () => messages().map(({ content }) => content['body']);
@@ -183,6 +191,230 @@ test('a row past its deadline is parked, not sent (G4)', async () => {
 
   expect(stateOf('answer.1')).toMatchObject({ state: 'parked', error: 'deadline' });
   expect(messages()).toEqual([]);
+});
+
+describe('of several edits the last one counts (G4)', () => {
+  const edit = (id: string) =>
+    put(id, { edits: 'answer.1', content: { msgtype: 'm.text', body: `* ${id}`, 'm.new_content': { msgtype: 'm.text', body: id } } });
+  const times = () =>
+    messages()
+      .slice(1)
+      .map(({ origin_server_ts }) => origin_server_ts);
+
+  test('written in one millisecond, they are a millisecond apart in the room', async () => {
+    await put('answer.1');
+    await settle();
+    const now = clock.now();
+    await edit('answer.2');
+    await edit('answer.3');
+    await settle();
+
+    expect(times()).toEqual([now, now + 1]);
+  });
+
+  test('written after the wall clock was put back an hour, too', async () => {
+    await put('answer.1');
+    await edit('answer.2');
+    await settle();
+    clock.jump(-3_600_000);
+    await edit('answer.3');
+    await settle();
+
+    expect(times()[1]).toBe((times()[0] ?? 0) + 1);
+  });
+
+  test('sent long after it was written, it has the time of its writing', async () => {
+    await put('answer.1');
+    await settle();
+    homeserver.stop();
+    const written = clock.now();
+    await edit('answer.2');
+    await clock.advanceAsync(60_000);
+    homeserver.start();
+    await clock.advanceAsync(6_000);
+    await settle();
+
+    expect(times()).toEqual([written]);
+  });
+
+  test('an original has the time of the homeserver, which readers see', async () => {
+    await put('answer.1');
+    await settle();
+
+    expect(homeserver.requests.at(-1)?.query['ts']).toBeUndefined();
+  });
+});
+
+describe('a device that the homeserver forgot', () => {
+  const removeDevice = (device: string) => connectionOf().as({ userId: ORACLE }).request('DELETE', `/_matrix/client/v3/devices/${device}`);
+  const connectionOf = () => homeserver.connection();
+  let restored: number;
+  beforeEach(async () => {
+    await sender.stop();
+    restored = 0;
+    sender = createSender({
+      outbox,
+      connection: homeserver.connection(),
+      clock,
+      logger,
+      findSent: createFindSent({ api: homeserver.connection().as({ userId: ORACLE }), outbox, oracle: ORACLE }),
+      async restoreDevice() {
+        restored += 1;
+        await homeserver.connection().as({ userId: ORACLE }).request('PUT', `/_matrix/client/v3/devices/${DEVICE}`, {});
+      },
+    });
+    sender.start();
+  });
+  /** Taken, its answer lost; then the homeserver restarted and the device removed, so nobody knows the transaction. */
+  async function losingDevice(...ids: string[]) {
+    for (const id of ids) homeserver.trouble(new RegExp(`${id}$`, 'u'), { kind: 'lose_answer' }, { kind: 'lose_answer' });
+    for (const id of ids) await put(id, { lane: id });
+    await settle();
+    homeserver.stop();
+    homeserver.start();
+    await removeDevice(DEVICE);
+    await pass(5);
+  }
+
+  test('what was sent from it is found in the room and not sent again (G4)', async () => {
+    await losingDevice('answer.1');
+
+    expect(bodies()).toEqual(['answer.1']);
+    expect(outbox.eventIdOf(txn('answer.1'))).toBe(messages()[0]?.event_id);
+    expect(restored).toBe(1);
+  });
+
+  test('what was not sent from it goes out, from the device made again (G4)', async () => {
+    await removeDevice(DEVICE);
+    await put('answer.1');
+    await put('answer.2', { edits: 'answer.1', content: { msgtype: 'm.text', body: 'b' } });
+    await pass(5);
+
+    expect(bodies()).toEqual(['answer.1', 'b']);
+    expect(homeserver.requests.at(-1)?.query).toMatchObject({ device_id: DEVICE });
+  });
+
+  test('a row of an earlier device that is gone is looked for, then sent from the present one (G4)', async () => {
+    await sender.stop();
+    await put('answer.1');
+    await store.write((tx) => tx.run(store.sql.updateTable('outbox').set({ device_id: 'OLDER' as DeviceId })));
+    sender = createSender({
+      outbox,
+      connection: homeserver.connection(),
+      clock,
+      logger,
+      findSent: createFindSent({ api, outbox, oracle: ORACLE }),
+    });
+    sender.start();
+    await pass(5);
+
+    expect(bodies()).toEqual(['answer.1']);
+    expect(homeserver.requests.findLast(({ method }) => method === 'PUT')?.query).toMatchObject({ device_id: DEVICE });
+  });
+
+  test('two rows with the same words are two events, each found once (G4)', async () => {
+    const same = { content: { msgtype: 'm.notice', body: 'same' } };
+    homeserver.trouble(/one$/u, { kind: 'lose_answer' }, { kind: 'lose_answer' });
+    await put('one', { lane: 'one', ...same });
+    await settle();
+    homeserver.stop();
+    await put('two', { lane: 'two', ...same });
+    homeserver.start();
+    await outbox.loseDevice(DEVICE);
+    await removeDevice(DEVICE);
+    await pass(30);
+
+    expect(bodies()).toEqual(['same', 'same']);
+    expect(new Set([outbox.eventIdOf(txn('one')), outbox.eventIdOf(txn('two'))]).size).toBe(2);
+  });
+
+  test('somebody else who says the same words is not taken for the oracle', async () => {
+    homeserver.say(room, '@alice:oracle.local', 'answer.1');
+    await removeDevice(DEVICE);
+    await put('answer.1');
+    await pass(5);
+
+    expect(messages().map(({ sender: who }) => who)).toEqual(['@alice:oracle.local', ORACLE]);
+  });
+
+  test('while the room cannot be read nothing is sent', async () => {
+    homeserver.trouble(/messages$/u, ...Array.from({ length: 50 }, () => ({ kind: 'answer', status: 500, body: {} }) as const));
+    await losingDevice('answer.1');
+
+    expect(stateOf('answer.1')).toMatchObject({ state: 'ready' });
+    expect(messages()).toHaveLength(1);
+    expect(store.read.get(store.sql.selectFrom('outbox').select('device_id'))?.device_id).toBe(LOST_DEVICE);
+  });
+});
+
+describe('an answer that was refused for good', () => {
+  const RUN = '01ARZ3NDEKTSV4RRFFQ69G5FAV';
+  const row = (change: Partial<OutboxRow> = {}, content: JsonObject = { msgtype: 'm.text', body: 'x' }): OutboxRow =>
+    ({
+      kind: 'answer',
+      run_id: RUN,
+      lane: `run.${RUN}`,
+      room_id: room,
+      edits_txn: null,
+      thread_root: null,
+      ...change,
+      content: JSON.stringify(content),
+    }) as OutboxRow;
+  const live = { msgtype: 'm.text', body: 'x', 'org.matrix.msc4357.live': {} };
+
+  test.each([
+    ['its original was too large', row(), 413],
+    ['its original was malformed', row(), 400],
+    ['its growing original was too large', row({}, live), 413],
+    ['its last version was too large', row({ edits_txn: txn('answer.1') }), 413],
+  ])('is told in the room when %s (G4)', (_why, refused, status) => {
+    expect(planParkedNotice(refused, { status })?.content).toMatchObject({
+      msgtype: 'm.notice',
+      'ixo.oracle.error': { code: 'ANSWER_REFUSED', run_id: RUN },
+    });
+  });
+  test.each([
+    ['the oracle may not write there', row(), 403],
+    ['it is a version on the way: the last one follows', row({ edits_txn: txn('answer.1') }, live), 413],
+    ['it is a notice itself', row({ kind: 'notice' }), 413],
+    ['no run wrote it', row({ run_id: null }), 413],
+  ])('is not told when %s', (_why, refused, status) => {
+    expect(planParkedNotice(refused, { status })).toBeNull();
+  });
+  test('is told in its thread', () => {
+    expect(planParkedNotice(row({ thread_root: '$root' as never }), { status: 413 })?.content['m.relates_to']).toMatchObject({
+      rel_type: 'm.thread',
+      event_id: '$root',
+    });
+  });
+  test('is told once, after the row was parked, in its lane', async () => {
+    await store.write((tx) => {
+      for (const [id, body] of [
+        ['answer.1', 'x'.repeat(70_000)],
+        ['answer.9', 'y'.repeat(70_000)],
+      ] as const)
+        outbox.insert(
+          tx,
+          {
+            txnId: txn(id),
+            lane: `run.${RUN}`,
+            roomId: room,
+            kind: 'answer',
+            runId: RUN as never,
+            eventType: 'm.room.message',
+            content: { msgtype: 'm.text', body },
+          },
+          clock.now(),
+        );
+    });
+    outbox.wake();
+    await clock.advanceAsync(5_000);
+    await settle();
+
+    expect(messages()).toHaveLength(1);
+    expect(messages()[0]?.content).toMatchObject({ 'ixo.oracle.error': { code: 'ANSWER_REFUSED' } });
+    expect(outbox.parked()).toBe(2);
+  });
 });
 
 describe('while the homeserver is down', () => {

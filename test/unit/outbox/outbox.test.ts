@@ -185,3 +185,24 @@ test('a thousand rows of one lane in front do not hide another lane', async () =
 
   expect(names(due(outbox, NOW, ['a'], 1))).toEqual(['b']);
 });
+
+test('a row knows the thread it stands in, and an edit that of its original (G3)', async () => {
+  const { store, outbox, add } = setUp();
+  const inThread = { body: 'a', 'm.relates_to': { rel_type: 'm.thread', event_id: '$root', 'm.in_reply_to': { event_id: '$p' } } };
+  await add(
+    event('a', { content: inThread }),
+    event('b', { editsTxn: txn('a') }),
+    event('c', { content: { body: 'x', 'm.relates_to': { 'm.in_reply_to': { event_id: '$p' } } } }),
+  );
+
+  const roots = store.read.all(store.sql.selectFrom('outbox').select(['txn_id', 'thread_root']).orderBy('seq'));
+  expect(roots.map(({ thread_root }) => thread_root)).toEqual(['$root', '$root', null]);
+  expect(outbox.depth()).toBe(3);
+});
+
+test('an edit of what another database sent is later than what it replaces, whatever the clock says (G4)', async () => {
+  const { store, add } = setUp();
+  await add(event('a', { after: NOW + 5_000 }));
+
+  expect(store.read.get(store.sql.selectFrom('outbox').select('created_at'))?.created_at).toBe(NOW + 5_001);
+});
