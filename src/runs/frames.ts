@@ -9,6 +9,7 @@ import { prepare } from '../store/prepared.ts';
 import type { FramesTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock, Timer } from '../time.ts';
+import { compactText, type FrameRow, readFrameRow } from './compact-frames.ts';
 import type { Runs } from './ledger.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, type FrameKind, foldFrame, type Run, readFrame } from './run.ts';
 
@@ -140,6 +141,7 @@ export function createFrameLog({ store, runs, clock, run, folded: before, onComm
       const items = [...pending, ...last];
       pending = [];
       const frames = insert(tx, items);
+      compactText(store, tx, run.id);
       return { folded: frames.reduce(foldFrame, folded), publish: () => publish(frames) };
     },
     close() {
@@ -157,27 +159,34 @@ export interface FrameReader {
   fold(run: RunId): FoldedRun;
 }
 export function createFrameReader({ store }: { store: Store }): FrameReader {
-  const reader: FrameReader = {
-    after: (run, after) =>
-      store.read
-        .all(
-          store.sql
-            .selectFrom('frames')
-            .select(['seq', 'kind', 'data', 'at'])
-            .where('run_id', '=', run)
-            .where('seq', '>', after)
-            .orderBy('seq')
-            .limit(PAGE),
-        )
-        .map(readFrame),
+  const rowsAfter = (run: RunId, after: number): FrameRow[] =>
+    store.read.all(
+      store.sql
+        .selectFrom('frames')
+        .select(['seq', 'kind', 'data', 'at'])
+        .where('run_id', '=', run)
+        .where('seq', '>', after)
+        .orderBy('seq')
+        .limit(PAGE),
+    );
+  return {
+    after(run, after) {
+      const page: Frame[] = [];
+      for (const row of rowsAfter(run, after)) {
+        // A row of an ended run may hold many frames, the first of them before `after`.
+        for (const frame of readFrameRow(row)) if (frame.seq > after) page.push(frame);
+        if (page.length >= PAGE) return page.slice(0, PAGE);
+      }
+      return page;
+    },
     fold(run) {
       let folded = EMPTY_FOLD;
       for (;;) {
-        const page = reader.after(run, folded.lastSeq);
-        folded = page.reduce(foldFrame, folded);
-        if (page.length < PAGE) return folded;
+        const rows = rowsAfter(run, folded.lastSeq);
+        // Read as it stands: text folds to the same however it is cut.
+        folded = rows.map(readFrame).reduce(foldFrame, folded);
+        if (rows.length < PAGE) return folded;
       }
     },
   };
-  return reader;
 }
