@@ -58,7 +58,7 @@ export interface CommandsOptions {
   readonly store: Store;
   readonly grants: Grants;
   readonly own: OwnGrants;
-  readonly links: Pick<Links, 'prove'>;
+  readonly links: Pick<Links, 'prove' | 'forgetAll'>;
   readonly page: AuthorisePage;
   readonly outbox: Outbox;
   readonly words: CommandWords;
@@ -92,7 +92,7 @@ export function createCommands(options: CommandsOptions): Commands {
       case 'revoke':
         return revokeByPrefix(tx, request, command.prefix, now);
       case 'revoke_all':
-        return revoke(tx, request, own.of(sender, now), now);
+        return revokeAll(tx, request, now);
       case 'revoke_token': {
         const grant = own.find(sender, command.tokenId, now);
         return revoke(tx, request, grant === undefined || grant.revokedAt !== null ? [] : [grant], now);
@@ -151,6 +151,16 @@ export function createCommands(options: CommandsOptions): Commands {
     };
   }
 
+  /**
+   * The links go too, also those of grants that have ended: whoever talked a person into his own DID could take that grant back himself, and then go
+   * on over HTTP in this room with a link that nothing else would end. A client that signs proves its link anew with the next message.
+   */
+  function revokeAll(tx: Tx, request: CommandRequest, now: number): Said {
+    const list = own.of(request.sender, now);
+    const unlinked = links.forgetAll(tx, request.sender) > 0;
+    return list.length === 0 && unlinked ? { text: UNLINKED } : revoke(tx, request, list, now);
+  }
+
   function revokeByPrefix(tx: Tx, request: CommandRequest, prefix: string, now: number): Said {
     const matching = own.of(request.sender, now).filter(({ tokenId }) => tokenId.startsWith(prefix));
     if (matching.length > 1)
@@ -201,6 +211,7 @@ export function createCommands(options: CommandsOptions): Commands {
   };
 }
 
+const UNLINKED = 'Nothing that you granted me counts now, and I no longer know this account as anybody’s.';
 const NOTHING_TO_REVOKE = 'I have no such authorisation of yours. `!grants` lists them.';
 
 function listing(list: readonly StoredGrant[]): string {

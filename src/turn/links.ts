@@ -18,6 +18,8 @@ export interface Links {
   prove(tx: Tx, link: { did: Did; userId: UserId; directRoom: RoomId | null }, now: number): void;
   /** The account took back what it had confirmed. Whoever holds its key as well proves the link anew with the next signed message. */
   forget(tx: Tx, link: { did: Did; userId: UserId }): void;
+  /** The account stands for nobody any more. @returns how many links it had. */
+  forgetAll(tx: Tx, userId: UserId): number;
 }
 
 export function createLinks({ store }: { store: Store }): Links {
@@ -64,5 +66,6 @@ export function createLinks({ store }: { store: Store }): Links {
     forget(tx, { did, userId }) {
       tx.run(sql.deleteFrom('links').where('did', '=', did).where('matrix_user_id', '=', userId));
     },
+    forgetAll: (tx, userId) => tx.run(sql.deleteFrom('links').where('matrix_user_id', '=', userId)),
   };
 }

@@ -9,8 +9,9 @@ import { generateKey, type SigningKey } from '../../src/ucan/signing-key.ts';
 import { createGate, heldReply, textReply, toolCallsReply } from '../../synapse-dev/model/reply.ts';
 import { codeFor, type Grant, pageGrant, QUICK, recordedFor, START_OF_A_CAR, tellToolResult } from './authority-tools.ts';
 import { errorOf, type Talk, type TestOracle, textsAt, useWorld } from './harness.ts';
+import { send } from './portal-client.ts';
 
-const world = useWorld({ oracles: 4 });
+const world = useWorld({ oracles: 5 });
 
 const PAGE = 'https://oracle.example.org/authorise';
 const ORDINARY = { ...QUICK, PUBLIC_URL: 'https://oracle.example.org/' };
@@ -89,6 +90,9 @@ test('from a refusal over the link, the grant, !authorise and its confirmation t
   const id = String(stored['token_id']).slice(0, 8);
   expect((await talk.ask('!grants')).text).toContain(id);
 
+  const call = { ...account, key: mine, room: talk.roomId };
+  expect((await send({ ...call, path: '/sessions', body: {} })).status).toBe(201);
+
   // Another identity must wait until this one is taken back.
   expect((await talk.ask('!authorise')).text).toMatch(/You have authorised me until .*less than a minute ago/su);
   oracle.change('UPDATE authorise_links SET created_at = created_at - 61000');
@@ -96,6 +100,7 @@ test('from a refusal over the link, the grant, !authorise and its confirmation t
   expect(await post(oracle, next)).toEqual([403, expect.objectContaining({ code: 'LINKED_TO_ANOTHER' })]);
   expect((await talk.ask('!revoke all')).text).toContain(id);
   await locked(talk, await talk.say('Not any more?'));
+  expect((await send({ ...call, path: '/sessions', body: {} })).status).toBe(403);
   expect((await talk.ask('!authorise confirm')).text).toMatch(/^Nothing waits/u);
   expect((await post(oracle, next))[0]).toBe(201);
   expect((await talk.ask('!authorise')).text).toContain(second.did);
@@ -140,6 +145,20 @@ test('a link serves the account it was sent to, once and for 15 minutes; who is 
   expect(await post(oracle, made(attacker.userId, own))).toEqual(badLink);
   expect((await post(oracle, made(attacker.userId, await sendLink(theirs))))[0]).toBe(201);
   expect(oracle.model.requests).toHaveLength(0);
+});
+
+test('an identity that was confirmed by mistake has nothing left after !revoke all, also when its maker took the grant back himself (G8, G13)', async () => {
+  const oracle = await startOracle();
+  const person = await world.person({ signs: false });
+  const talk = await person.direct(oracle);
+  const evil = { oracle, key: await authorise(talk, oracle), sender: person.userId, room: talk.roomId };
+
+  expect((await send({ ...evil, method: 'DELETE', path: '/delegation', body: {} })).status).toBe(200);
+  expect(await codeFor(talk, await talk.say('Who am I?'))).toBe('NO_AUTHORITY');
+  expect((await talk.ask('!revoke all')).text).toContain('I no longer know this account');
+  const response = await send({ ...evil, path: '/sessions', body: {} });
+
+  expect([response.status, ((await response.json()) as JsonObject)['code']]).toEqual([403, 'NOT_LINKED']);
 });
 
 test('an answer that is being written ends with REVOKED when its person takes the grant back, and keeps its text (G8)', async () => {

@@ -25,6 +25,22 @@ test.each(['!revoke all', 'by id'])(
   },
 );
 
+test.each(['taken back by its maker', 'over'])('!revoke all ends the link of a grant that is %s (G8)', async (ended) => {
+  const world = await confirmed();
+  const [tokenId] = world.ids();
+  if (tokenId === undefined) throw new Error('nothing was granted');
+  const at = world.clock.now();
+  await world.store.write((tx) =>
+    ended === 'over'
+      ? tx.run(world.store.sql.updateTable('grants').set({ expires_at: at }))
+      : world.grants.revoke(tx, { tokenId, by: MALLORY_KEY.did }, at),
+  );
+  expect(world.ids()).toEqual([]);
+  expect(world.links.of(MALLORY_KEY.did, ALICE)).toBeDefined();
+  await world.say('!revoke all');
+  expect(world.links.of(MALLORY_KEY.did, ALICE)).toBeUndefined();
+});
+
 test('taking back one of two grants of the same DID keeps the link that the other one stands for', async () => {
   const world = await confirmed(ALICE_KEY);
   world.clock.advance(61_000);
