@@ -25,6 +25,7 @@ import { createModels, type Models } from '../../src/models/models.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
 import { defineOraclePlugin } from '../../src/plugin-api/define-oracle-plugin.ts';
 import { buildPluginRegistry } from '../../src/plugin-host/plugin-registry.ts';
+import { type FrameRow, readFrameRow } from '../../src/runs/compact-frames.ts';
 import { createToolMarks } from '../../src/runs/tool-marks.ts';
 import type { SidecarDeps } from '../../src/sidecar/deps.ts';
 import { PruningSaver } from '../../src/store/checkpoints/pruning-saver.ts';
@@ -526,7 +527,10 @@ export function expectContiguous(world: World, why: string): void {
   const runs = world.rows<{ run_id: string; status: string }>('SELECT run_id, status FROM runs');
   for (const { run_id, status } of runs) {
     expect(['queued', 'running'], why).not.toContain(status);
-    const frames = world.rows<{ seq: number; kind: string }>(`SELECT seq, kind FROM frames WHERE run_id = '${run_id}' ORDER BY seq`);
+    // A row of an ended run may hold many frames (src/runs/compact-frames.ts).
+    const frames = world
+      .rows<FrameRow>(`SELECT seq, kind, data, at FROM frames WHERE run_id = '${run_id}' ORDER BY seq`)
+      .flatMap(readFrameRow);
     expect(
       frames.map(({ seq }) => seq),
       why,
