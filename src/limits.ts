@@ -81,11 +81,18 @@ export const LIMITS = {
   sseHeartbeatMs: 15_000,
   sseStalledMs: 60_000,
   sseStreamsPerCaller: 16,
+  /** Of a ticket for `EventSource`; and how many an account may hold unused, and all together. */
+  ticketMs: 60_000,
+  ticketsPerCaller: 16,
+  tickets: 10_000,
   httpRequestTimeoutMs: 30_000,
   httpRequestsPerMinutePerAddress: 600,
   httpRefusalsPerMinutePerAddress: 60,
   sessionsOpenedPerMinute: 10,
   sessionsPage: 100,
+  runsPage: 100,
+  /** Among so many of a person's runs one page looks for those of a status. */
+  runsLookedAt: 1_000,
   historyPage: 200,
   // matrix client
   /** Members of all rooms that are kept in memory, some 200 bytes each: anybody may invite us into large rooms. */

@@ -53,7 +53,7 @@ export interface SidecarDeps {
   readonly identity: { readonly name: string; readonly did: Did; readonly entityDid: string | null };
   readonly store: Store;
   readonly turn: TurnChecks;
-  readonly runs: Pick<Runs, 'read' | 'cancelQueued'>;
+  readonly runs: Pick<Runs, 'read' | 'cancelQueued' | 'waitingPrompt' | 'withdrawPrompt'>;
   readonly frames: Pick<FrameReader, 'fold'>;
   readonly viewers: Pick<Viewers, 'follow'>;
   readonly sessions: Pick<Sessions, 'byId' | 'create'>;
@@ -66,7 +66,7 @@ export interface SidecarDeps {
   readonly isTrustedServer: (user: UserId) => boolean;
   /** ACCESS, judged on the linked account and, with `granted`, on the DID (DESIGN §5 "Who may use the oracle at all"). */
   readonly mayUse: (user: UserId, did: Did) => boolean;
-  readonly grants: Pick<Grants, 'list' | 'actingOf' | 'byTokenId' | 'revoke'>;
+  readonly grants: Pick<Grants, 'list' | 'actingOf' | 'byTokenId' | 'revoke' | 'isRevoked'>;
   readonly registerGrant: Pick<RegisterGrant, 'fromCaller' | 'fromPage'>;
   readonly authoriseLinks: Pick<AuthoriseLinks, 'holder'>;
   /** Null: not built, and the page says so. */

@@ -21,8 +21,9 @@ import { authoriseRoutes } from './routes/authorise.ts';
 import { delegationRoutes, newDelegationRoute } from './routes/delegation.ts';
 import { messageRoutes } from './routes/messages.ts';
 import { healthRoutes, publicRoutes } from './routes/public.ts';
-import { runRoutes } from './routes/runs.ts';
+import { runRoutes, watchRoute } from './routes/runs.ts';
 import { sessionRoutes } from './routes/sessions.ts';
+import { createTickets } from './tickets.ts';
 import { createWatchers } from './watch-run.ts';
 
 /** An event id has 255 bytes, three characters each when percent-encoded. */
@@ -57,6 +58,7 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
     refused: options.refusedPerMinute ?? LIMITS.httpRefusalsPerMinutePerAddress,
   });
   const watchers = createWatchers(deps);
+  const tickets = createTickets(deps);
   app.addHook('preClose', async () => watchers.close());
 
   app.addHook('onRequest', async (request, reply) => {
@@ -74,7 +76,10 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
       openapi: '3.1.0',
       info: { title: `${deps.identity.name} (matrix-oracle)`, version: '1' },
       components: {
-        securitySchemes: { ucan: { type: 'http', scheme: 'bearer', description: 'UCAN invocation, with `X-Auth-Type: ucan`' } },
+        securitySchemes: {
+          ucan: { type: 'http', scheme: 'bearer', description: 'UCAN invocation, with `X-Auth-Type: ucan`' },
+          ticket: { type: 'apiKey', in: 'query', name: 'ticket', description: 'Of `POST /runs/{runId}/ticket`; one use within a minute' },
+        },
       },
     },
     transform: jsonSchemaTransform,
@@ -102,6 +107,13 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
       await counted.register(newDelegationRoute(deps, door));
       await counted.register(authoriseRoutes({ ...deps, page: deps.authorisePage, abilities: deps.abilitiesToAsk }));
     });
+    await limited.register(async (watched) => {
+      watched.addHook('onRoute', (route) => {
+        route.schema = { ...route.schema, security: [{ ucan: [] }, { ticket: [] }] };
+      });
+      countRefusals(watched as unknown as FastifyInstance);
+      await watched.register(watchRoute(deps, watchers, tickets, door));
+    });
     await limited.register(async (guarded) => {
       guarded.addHook('onRoute', (route) => {
         route.schema = { ...route.schema, security: [{ ucan: [] }] };
@@ -110,7 +122,7 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
       guarded.addHook('onRequest', door);
       await guarded.register(sessionRoutes(deps));
       await guarded.register(messageRoutes(deps, watchers));
-      await guarded.register(runRoutes(deps, watchers));
+      await guarded.register(runRoutes(deps, tickets));
       await guarded.register(delegationRoutes(deps));
     });
   });

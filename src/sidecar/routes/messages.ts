@@ -10,6 +10,7 @@ import { NotAvailableError, type Refusal, refusal } from '../../errors.ts';
 import { parseSessionId, type RoomId, type RunId, type SessionId, type UserId } from '../../ids.ts';
 import { LIMITS } from '../../limits.ts';
 import { err, ok, type Result } from '../../result.ts';
+import type { Run } from '../../runs/run.ts';
 import { readTimeZone } from '../../runtime-context/local-time.ts';
 import type { HttpIncoming } from '../../turn/prompt.ts';
 import { beginTurn } from '../../turn/turn.ts';
@@ -55,15 +56,16 @@ export const messageRoutes =
         const caller = orRefuse(identify(request, sessionId, deps));
         refuseUnbuilt(request.body);
         orRefuse(findOwnSession(caller, sessionId, deps));
-        if (!watchers.mayOpen(caller.did)) orRefuse(err(refusal('RATE_LIMITED', { details: { retryAfterMs: 1_000 } })));
+        if (!watchers.mayOpen(caller.userId)) orRefuse(err(refusal('RATE_LIMITED', { details: { retryAfterMs: 1_000 } })));
 
         const runId = orRefuse(await openTurn(request, caller, sessionId, request.body, deps));
         const run = runs.read(store.read, runId);
         if (run === undefined) throw new Error(`run ${runId} was opened and is not there`);
-        if (request.body.stream) return watchers.stream(request, reply as unknown as FastifyReply, run, START) as never;
+        const left = request.body.cancelOnDisconnect ? { onLeft: () => void stopUnread(run, caller, watchers, deps) } : {};
+        if (request.body.stream) return watchers.stream(request, reply as unknown as FastifyReply, run, START, left) as never;
 
-        const outcome = await watchers.outcome(request, run);
-        // The caller left; nobody reads this, and the run goes on.
+        const outcome = await watchers.outcome(request, run, left);
+        // The caller left; nobody reads this, and the run goes on unless it asked otherwise.
         if (outcome === null) throw new NobodyListens();
         const answer: MessageReply = { message: { type: 'ai', content: outcome.text, id: runId }, sessionId, runId };
         if (request.body.returnAllMessages) answer.messages = buildHistory(transcript.page(sessionId, { limit: LIMITS.historyPage }));
@@ -111,6 +113,29 @@ export const messageRoutes =
 /** Thrown after the caller closed the connection: there is nobody to answer. */
 class NobodyListens extends Error {
   override readonly name = 'NobodyListens';
+}
+
+/**
+ * The caller left before the end, as his request foresaw (`cancelOnDisconnect`). Somebody else may read on: another window, or the next message, which
+ * is answered in the same run. Not durable: after a crash of ours the run goes on, for it was not the caller who left.
+ */
+async function stopUnread(
+  { id, sessionId }: Run,
+  { tokenId }: Caller,
+  watchers: Watchers,
+  { runs, scheduler, store, clock, logger }: SidecarDeps,
+): Promise<void> {
+  if (watchers.isWatched(id) || scheduler.cancel(sessionId, id)) return;
+  const promptId = promptIdOf(tokenId);
+  try {
+    await store.write((tx) => {
+      if (runs.waitingPrompt(tx, promptId)?.runId === id) runs.withdrawPrompt(tx, promptId, id, clock.now());
+    });
+  } catch (error) {
+    logger.warn({ err: error, run_id: id }, 'a run whose caller left could not be stopped');
+  }
+  // It may have started meanwhile.
+  scheduler.cancel(sessionId, id);
 }
 
 /** The run that answers this request: of an earlier delivery of it, or a new one. */

@@ -138,6 +138,15 @@ export const buildQueued = (context: SseContext, attempt: number): SseEvent => (
   data: { runId: context.runId, state: 'queued', attempt },
 });
 
+/**
+ * The first word to a reader that came with a ticket: the ticket is used up, and `EventSource` comes back by itself with the same address, which is
+ * then refused (401) and ends it. `renew` is where the next ticket is asked for. Without id, as above.
+ */
+export const buildOpened = (context: SseContext, { status, attempt }: { status: RunStatus; attempt: number }): SseEvent => ({
+  event: 'run',
+  data: { runId: context.runId, state: 'opened', status, attempt, renew: `/runs/${context.runId}/ticket` },
+});
+
 /** The terminal event says how long the whole text is, its hash, and where to read it. */
 export function buildDone(
   context: SseContext,

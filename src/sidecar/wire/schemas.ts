@@ -64,6 +64,10 @@ export const newMessage = z.strictObject({
   returnAllMessages: z.boolean().default(false),
   model: z.string().max(200).optional().describe('One of GET /models; any other name means the default.'),
   timezone: z.string().max(64).optional().describe('IANA zone; else the header x-timezone.'),
+  cancelOnDisconnect: z
+    .boolean()
+    .default(false)
+    .describe('true: when the last reader of this run leaves before its end, the run is stopped as by POST /messages/abort.'),
   homeServer: short,
   metadata: z
     .strictObject({ editorRoomId: short, spaceId: short, currentEntityDid: short, sessionRunId: short })
@@ -157,4 +161,37 @@ export const delegationDeleted = z.object({ ok: z.literal(true), revoked: z.arra
 export const runParams = z.strictObject({ runId });
 export const runQuery = z.strictObject({
   after: z.string().max(20).optional().describe('Id of the last event already seen; the header Last-Event-ID counts more.'),
+  ticket: z
+    .string()
+    .max(64)
+    .optional()
+    .describe('Of POST /runs/{runId}/ticket; takes the place of the header Authorization, once. Not looked at beside that header.'),
+});
+const STATUSES = ['queued', 'running', 'waiting', 'completed', 'failed', 'cancelled', 'interrupted', 'expired'] as const;
+export const runSummary = z.object({
+  runId,
+  sessionId,
+  status: z.enum(STATUSES),
+  attempt: z.number().int(),
+  createdAt: z.string(),
+  startedAt: z.string().nullable(),
+  endedAt: z.string().nullable(),
+  usage: z.object({ inputTokens: z.number(), outputTokens: z.number() }).nullable(),
+  errorCode: z.string().nullable().describe('One of docs/errors.md.'),
+  pruned: z.boolean().describe('true: its events are no longer kept, and GET /runs/{runId} answers 410.'),
+});
+export type RunReply = z.infer<typeof runSummary>;
+export const runsQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(LIMITS.runsPage).default(20),
+  status: z.enum(STATUSES).optional(),
+  before: z.string().max(26).optional().describe('`before` of the page read last.'),
+});
+export const runsPage = z.object({
+  runs: z.array(runSummary),
+  before: z.string().nullable().describe('Where the next, older page begins; with `status` a page may be short or empty and not the last.'),
+});
+export const newTicket = z.strictObject({}).nullish();
+export const ticketIssued = z.object({
+  ticket: z.string().describe('For GET /runs/{runId}?ticket=, once. Whoever has it reads this run: keep it out of logs.'),
+  expiresInMs: z.number().int(),
 });

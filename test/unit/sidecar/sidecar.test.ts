@@ -36,10 +36,15 @@ test('models and the interface need no token', async () => {
     '/messages/abort',
     '/messages/{sessionId}',
     '/models',
+    '/runs',
     '/runs/{runId}',
+    '/runs/{runId}/ticket',
     '/sessions',
     '/sessions/{sessionId}',
+    '/sessions/{sessionId}/run',
   ]);
+  expect(docs.paths['/runs/{runId}'].get.security).toEqual([{ ucan: [] }, { ticket: [] }]);
+  expect(docs.paths['/runs'].get.security).toEqual([{ ucan: [] }]);
   expect(docs.openapi).toBe('3.1.0');
   const post = docs.paths['/messages/{sessionId}'].post;
   expect(post.security).toEqual([{ ucan: [] }]);
