@@ -127,6 +127,14 @@ export function createGrants({ store }: { store: Store }): Grants {
       .orderBy('stored_at', 'desc')
       .orderBy('token_id'),
   );
+  /** Looked for in the text: reading all of a DID's rows for each of its grants takes seconds when all are taken back at once. */
+  const mentions = prepare(({ did, id }: { did: Did; id: string }) =>
+    sql
+      .selectFrom('grants')
+      .selectAll()
+      .where('did', '=', did)
+      .where((eb) => eb(eb.fn<number>('instr', ['path', eb.val(id)]), '>', 0)),
+  );
   const ofUser = prepare(({ user, after }: { user: UserId; after: number }) =>
     sql
       .selectFrom('grants')
@@ -182,8 +190,8 @@ export function createGrants({ store }: { store: Store }): Grants {
   function resting(tx: Tx, id: string, by: Did): StoredGrant[] {
     const itself = read([...tx.all(byToken({ id })), ...tx.all(byCid({ cid: id }))]);
     const roots = new Set([by, ...itself.map(({ did }) => did)]);
-    const all = [...itself, ...[...roots].flatMap((did) => read(tx.all(ofDid({ did, after: 0 }))))];
-    return [...new Map(all.map((grant) => [grant.tokenId, grant])).values()];
+    const mentioning = [...roots].flatMap((did) => tx.all(mentions({ did, id })));
+    return [...new Map([...itself, ...read(mentioning)].map((grant) => [grant.tokenId, grant])).values()];
   }
 
   return {
