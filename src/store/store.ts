@@ -29,6 +29,18 @@ export interface Store {
   write<T>(change: (tx: Tx) => T): Promise<T>;
   /** Whether the last commit worked. While false, the homeserver gets no 200 and nothing is claimed. */
   writable(): boolean;
+  /**
+   * Gives up to so many free pages back to the file system; false when there are none, or when the file is of an older release and too large to
+   * be converted in the time of a start. Small steps: nobody else writes meanwhile.
+   */
+  reclaim(pages: number): boolean;
+  /** Whether `reclaim` can ever give something back. */
+  readonly reclaims: boolean;
+  /**
+   * What was deleted is overwritten in the file at once, but lives on in the log beside it until that is written over: this empties the log.
+   * After it nothing is found any more of what a person took back. False when another process reads at the moment: try again.
+   */
+  dropLog(): boolean;
   /** Tries a commit now, to find out that the disk has room again. */
   probe(): Promise<boolean>;
   close(): void;
@@ -52,12 +64,18 @@ export interface OpenStoreOptions {
 
 export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptions): Store {
   const database = new Sqlite(path, { timeout: 5_000 });
+  // Before anything is written: afterwards it takes a VACUUM.
+  database.pragma('auto_vacuum = INCREMENTAL');
   database.pragma('journal_mode = WAL');
   database.pragma('synchronous = FULL');
+  // What was taken back must be gone from the file, not only from its index (DESIGN §7): freed space is overwritten.
+  database.pragma('secure_delete = ON');
   database.pragma('foreign_keys = ON');
   database.pragma('temp_store = MEMORY');
   try {
     migrate(database, now);
+    forgetWords(database);
+    convertWhenSmall(database);
   } catch (error) {
     database.close();
     throw error;
@@ -128,6 +146,19 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
         if (queue.push({ change, resolve, reject }) === 1) schedule(flush);
       }),
     writable: () => healthy,
+    reclaim(pages) {
+      if (closed || database.inTransaction) return false;
+      const free = countFree(database);
+      if (!store.reclaims || free === 0) return false;
+      database.pragma(`incremental_vacuum(${Math.trunc(pages)})`);
+      return countFree(database) < free;
+    },
+    reclaims: database.pragma('auto_vacuum', { simple: true }) === INCREMENTAL,
+    dropLog() {
+      if (closed || database.inTransaction) return false;
+      const [outcome] = database.pragma('wal_checkpoint(TRUNCATE)') as { busy: number }[];
+      return outcome?.busy === 0;
+    },
     probe: () =>
       store
         .write((inside) =>
@@ -150,6 +181,31 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
     },
   };
   return store;
+}
+
+const INCREMENTAL = 2;
+/** A VACUUM of so much takes a few seconds; a larger file keeps its size, and what is free in it is used again. */
+const CONVERT_BELOW_BYTES = 256 * 1024 * 1024;
+
+const countFree = (database: Database): number => database.pragma('freelist_count', { simple: true }) as number;
+
+/** Files of releases before 0.3 give no page back. Needs room for a copy; without it, or beside another process, it stays as it is. */
+function convertWhenSmall(database: Database): void {
+  if (database.pragma('auto_vacuum', { simple: true }) === INCREMENTAL) return;
+  const bytes = (database.pragma('page_count', { simple: true }) as number) * (database.pragma('page_size', { simple: true }) as number);
+  if (bytes >= CONVERT_BELOW_BYTES) return;
+  try {
+    database.pragma('auto_vacuum = INCREMENTAL');
+    database.exec('VACUUM');
+  } catch (error) {
+    if (!isStorageFailure(error)) throw error;
+  }
+}
+
+/** A removed word stays in the search index until its segments are merged, unless it is told otherwise; the setting is kept in the file. */
+function forgetWords(database: Database): void {
+  const set = database.prepare("SELECT v FROM transcript_search_config WHERE k = 'secure-delete'").pluck().get();
+  if (set !== 1) database.exec("INSERT INTO transcript_search (transcript_search, rank) VALUES ('secure-delete', 1)");
 }
 
 const STORAGE_CODES = /^SQLITE_(FULL|IOERR|READONLY|BUSY|LOCKED|CANTOPEN|CORRUPT|NOTADB)/u;

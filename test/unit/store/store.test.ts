@@ -1,8 +1,11 @@
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { expect, test } from 'vitest';
-import { openStore, StorageError, type Tx } from '../../../src/store/store.ts';
+import { openStore, StorageError, type Store, type Tx } from '../../../src/store/store.ts';
+import { ROOM } from '../../fakes/events.ts';
 import { FAKE_START_MS } from '../../fakes/fake-clock.ts';
-import { breakDisk, fileStore, memoryStore, pragma } from '../../fakes/memory-store.ts';
+import { breakDisk, fileStore, memoryStore, pragma, tempFolder } from '../../fakes/memory-store.ts';
 
 type MemoryStore = ReturnType<typeof memoryStore>;
 const put =
@@ -158,4 +161,64 @@ test('a database of a newer release is refused with a remedy and left as it is',
   const after = new Sqlite(path);
   expect(after.prepare(count).get()).toEqual(before);
   after.close();
+});
+
+const say = (store: Store, n: number) =>
+  store.write((tx) =>
+    tx.run(
+      store.sql.insertInto('transcript').values({
+        ...{ room_id: ROOM, session_id: null, run_id: null, event_id: `$${n}`, role: 'human', speaker: 'x' },
+        ...{ text: `giraffe${n} ${'lorem ipsum '.repeat(200)}`, message: null, attachments: null, at: n, tier: null },
+      }),
+    ),
+  );
+
+test('what was deleted is nowhere in the folder any more once the log is dropped: neither its row nor its words in the index (DESIGN §7)', async () => {
+  const folder = tempFolder();
+  const store = fileStore(folder).open();
+  for (let n = 0; n < 200; n += 1) void say(store, n);
+  await say(store, 200);
+  const found = (word: string) => readdirSync(folder).filter((file) => readFileSync(join(folder, file)).includes(word));
+  expect(found('iraffe100')).not.toEqual([]);
+
+  await store.write((tx) => tx.run(store.sql.deleteFrom('transcript').where('event_id', '!=', '$7')));
+  expect(store.dropLog()).toBe(true);
+
+  expect(found('iraffe100')).toEqual([]);
+  expect(found('iraffe7 ')).toEqual(['oracle.db']);
+  store.close();
+});
+
+test('free pages go back in small steps until there are none (G16)', async () => {
+  const folder = tempFolder();
+  const store = fileStore(folder).open();
+  for (let n = 0; n < 200; n += 1) void say(store, n);
+  await say(store, 200);
+  await store.write((tx) => tx.run(store.sql.deleteFrom('transcript')));
+  store.dropLog();
+  const before = statSync(join(folder, 'oracle.db')).size;
+
+  let steps = 0;
+  while (store.reclaim(20)) steps += 1;
+  store.dropLog();
+
+  expect(steps).toBeGreaterThan(2);
+  expect(statSync(join(folder, 'oracle.db')).size).toBeLessThan(before / 2);
+  expect(pragma(store, 'integrity_check')).toBe('ok');
+  store.close();
+});
+
+test('a file of an older release gives pages back from its next start on', () => {
+  const { path, open } = fileStore();
+  const old = new Sqlite(path);
+  old.pragma('journal_mode = WAL');
+  old.exec('CREATE TABLE migrations (id TEXT PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT');
+  expect(old.pragma('auto_vacuum', { simple: true })).toBe(0);
+  old.close();
+
+  const store = open();
+
+  expect(store.reclaims).toBe(true);
+  expect(pragma(store, 'journal_mode')).toBe('wal');
+  store.close();
 });
