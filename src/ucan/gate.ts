@@ -56,6 +56,7 @@ function gateText(encoded: unknown, maxBytes: number): Result<GatedToken, ErrorC
  * @returns UCAN_TOO_LARGE, UCAN_MALFORMED, TOO_MANY_PROOFS, BROKEN_CHAIN, or a code of `readUcan`. Never throws, whatever the input.
  */
 export function gate(file: Uint8Array, maxBytes: number, count?: GateCount): Result<GatedToken, ErrorCode> {
+  if (!(file instanceof Uint8Array)) return err('UCAN_MALFORMED');
   if (file.length > maxBytes) return err('UCAN_TOO_LARGE');
   const car = readCar(file, count);
   if (!car.ok) return err('UCAN_MALFORMED');

@@ -9,7 +9,7 @@ import { CID } from 'multiformats/cid';
 import { describe, expect, test } from 'vitest';
 import { LIMITS } from '../../../src/limits.ts';
 import { buildCar, cidOf, readCar } from '../../../src/ucan/car.ts';
-import { gateInvocation } from '../../../src/ucan/gate.ts';
+import { gate as gateBytes, gateInvocation } from '../../../src/ucan/gate.ts';
 import { alice, carBytes, custom, gated, honest, leafOf, NB, outcome, reEncoded, TS, variantOf, wrap } from './tokens.ts';
 
 const token = honest();
@@ -394,4 +394,17 @@ describe('any input', () => {
       { numRuns: 500 },
     );
   });
+});
+
+test.each<[string, unknown]>([
+  ['nothing', undefined],
+  ['null', null],
+  ['a number', 7],
+  ['text', 'text'],
+  ['a list', [1, 2, 3]],
+  ['something with a length', { length: 100 }],
+  ['a buffer without a view', new ArrayBuffer(100)],
+  ['a view of another kind', new Uint16Array(100)],
+])('%s instead of bytes is refused, not thrown (G14)', (_name, value) => {
+  expect(gateBytes(value as Uint8Array, 4_096)).toEqual({ ok: false, error: 'UCAN_MALFORMED' });
 });
