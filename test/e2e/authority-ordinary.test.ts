@@ -172,10 +172,8 @@ test('an answer that is being written ends with REVOKED when its person takes th
 
   const prompt = await talk.say('Tell me a story.');
   await talk.watch.waitUntil((watch) => watch.answersTo(prompt).some(({ text }) => text.includes('Once upon a time')));
-  const from = performance.now();
   await talk.say('!revoke all');
   const answer = await talk.answerTo(prompt);
-  const took = performance.now() - from;
   gate.release();
 
   expect(answer.status).toBe('failed');
@@ -183,7 +181,6 @@ test('an answer that is being written ends with REVOKED when its person takes th
   const [run] = oracle.rows<{ status: string; error: string }>('SELECT status, error FROM runs');
   expect(run?.status).toBe('failed');
   expect(JSON.parse(run?.error ?? '')).toMatchObject({ code: 'REVOKED' });
-  expect(took).toBeLessThan(5_000);
   expect(await codeFor(talk, await talk.say('Go on.'))).toBe('NO_AUTHORITY');
 });
 

@@ -96,7 +96,7 @@ test('300 forged events in a minute from one untrusted server are ignored as a f
   const seconds = (performance.now() - from) / 1_000;
 
   expect(answer.text).toBe('Re: Are you still there?');
-  expect(answeredAfter).toBeLessThan(5_000);
+  expect(answeredAfter).toBeLessThan(10_000);
   expect(passed).toBeGreaterThanOrEqual(LIMITS.senderBucketBurst);
   expect(passed).toBeLessThanOrEqual(LIMITS.senderBucketBurst + seconds * LIMITS.senderBucketPerSecond);
   expect(countOf('WRONG_SENDER') - passed).toBeLessThanOrEqual(seconds * LIMITS.serverBucketPerSecond);

@@ -7,7 +7,7 @@ import type { JsonObject } from '../../src/json.ts';
 import { contentHash } from '../../src/ucan/content-hash.ts';
 import { mintUcan, newNonce } from '../../src/ucan/mint.ts';
 import { generateKey, type SigningKey } from '../../src/ucan/signing-key.ts';
-import { textReply, toolCallsReply } from '../../synapse-dev/model/reply.ts';
+import { createGate, heldReply, textReply, toolCallsReply } from '../../synapse-dev/model/reply.ts';
 import {
   codeFor,
   grant,
@@ -23,7 +23,7 @@ import {
 import { errorOf, messagesIn, type Person, sign, type Talk, type TestOracle, textsAt, useWorld } from './harness.ts';
 import { type Call, send } from './portal-client.ts';
 
-const world = useWorld({ oracles: 3 });
+const world = useWorld({ oracles: 4 });
 
 const keyOf = ({ key }: Person): SigningKey => {
   if (key === null) throw new Error('this person signs');
@@ -166,6 +166,34 @@ test('a session key speaks for its person, by proof and by name, until the grant
   ]);
   expect(audit).not.toContain(START_OF_A_CAR);
   expect(await oracle.cli('audit', '--user', root.did)).toContain(acting.tokenId);
+});
+
+test('a portal that logs out stops the answer which its session key asked for, and the text so far stays (G8)', async () => {
+  const oracle = await world.oracle(QUICK);
+  await oracle.start();
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  const root = keyOf(person);
+  const session = generateKey();
+  const proof = sessionGrant(root, session);
+  const gate = createGate();
+  const begun = 'There was a young lady of Niger, who smiled as she rode on a tiger.';
+  oracle.model.enqueue(heldReply(gate, begun, ' They returned from the ride.'));
+  const content = { msgtype: 'm.text', body: 'A limerick, please.' };
+  const signing = { oracle, roomId: talk.roomId, sender: person.userId, content, as: root.did, proofs: [proof.token] };
+
+  const prompt = await person.client.send(talk.roomId, sign(session, signing));
+  await talk.watch.waitUntil((watch) => watch.answersTo(prompt).some(({ text }) => text.includes('tiger')));
+  const call: Call = { oracle, key: root, sender: person.userId, room: talk.roomId, path: '/delegation' };
+  const response = await send({ ...call, method: 'DELETE', body: { token_id: proof.tokenId } });
+  const answer = await talk.answerTo(prompt);
+  gate.release();
+
+  expect(await response.json()).toEqual({ ok: true, revoked: [proof.tokenId] });
+  expect(answer.status).toBe('failed');
+  expect(answer.text).toBe(`${begun}\n\n*I stopped here: the authorisation that this rested on was taken back or has ended.*`);
+  // What nobody revoked goes on.
+  expect((await talk.ask('Are you there?')).status).toBe('completed');
 });
 
 test('nobody registers, sees or takes back a grant in somebody else’s name, in a room or over HTTP (G8, G13)', async () => {
