@@ -114,9 +114,9 @@ export function planStream(reply: Reply, answer: AnswerFacts): StreamStep[] {
     }
     case 'errorMidStream': {
       const begun = planBegun(reply, answer, 0.6);
-      return reply.how === 'reset'
-        ? [...begun, { kind: 'reset' }]
-        : [...begun, { kind: 'frame', data: createFrames(answer).error(statusError({ status: 500 })) }, { kind: 'end', as: 'cut' }];
+      if (reply.how === 'sse_error')
+        return [...begun, { kind: 'frame', data: createFrames(answer).error(statusError({ status: 500 })) }, { kind: 'end', as: 'cut' }];
+      return [...begun, ...(reply.how === 'reset' ? [] : planHalfPiece(reply, answer, begun.length)), { kind: 'reset' }];
     }
     case 'cut':
       return [...planBegun(reply, answer, 1), { kind: 'end', as: 'cut' }];
@@ -140,6 +140,7 @@ interface AnswerParts {
   readonly pace?: Pace;
   readonly holds?: readonly Hold[];
   readonly finishReason?: string;
+  readonly withoutUsage?: true;
 }
 
 function planAnswer(parts: AnswerParts, answer: AnswerFacts): StreamStep[] {
@@ -164,7 +165,7 @@ function planAnswer(parts: AnswerParts, answer: AnswerFacts): StreamStep[] {
     if (typeof hold.before === 'number' && hold.before >= data.length) steps.push({ kind: 'gate', gate: hold.gate as GateInternals });
   }
   const finish = calls.length > 0 ? 'tool_calls' : (parts.finishReason ?? 'stop');
-  const usage = frames.usage(buildUsage(answer.promptTokens, data.length, reasoning.length));
+  const usage = parts.withoutUsage === true ? '' : frames.usage(buildUsage(answer.promptTokens, data.length, reasoning.length));
   steps.push({ kind: 'frame', data: frames.finish(finish) + usage + DONE }, { kind: 'end', as: 'completed' });
   return steps;
 }
@@ -181,6 +182,15 @@ function planBegun(reply: { text: ReplyText; fraction?: number; pace?: Pace }, a
   const steps = planAnswer({ text: reply.text, ...(reply.pace === undefined ? {} : { pace: reply.pace }) }, answer);
   const pieces = steps.filter((step) => step.kind === 'piece').length;
   return steps.slice(0, indexOfPiece(steps, Math.floor(pieces * (reply.fraction ?? usual))));
+}
+
+/** The piece that comes at this step, cut behind the first byte of its last character of many bytes, or in its middle. */
+function planHalfPiece(reply: { text: ReplyText; pace?: Pace }, answer: AnswerFacts, at: number): StreamStep[] {
+  const next = planAnswer({ text: reply.text, ...(reply.pace === undefined ? {} : { pace: reply.pace }) }, answer)[at];
+  if (next?.kind !== 'piece') return [];
+  const bytes = Buffer.from(next.data);
+  const torn = bytes.findLastIndex((byte) => byte >= 0xc0) + 1;
+  return [{ kind: 'bytes', data: bytes.subarray(0, torn === 0 ? Math.floor(bytes.length / 2) : torn) }];
 }
 
 /** Where the piece with this number stands, or the place behind the last piece. */

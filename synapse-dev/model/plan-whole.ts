@@ -18,7 +18,7 @@ export function planWhole(reply: Reply, answer: AnswerFacts): StreamStep[] {
     case 'stall':
       return reply.forMs === undefined ? [{ kind: 'stall' }] : [{ kind: 'wait', ms: reply.forMs }, buildJson(reply, answer)];
     case 'errorMidStream':
-      return reply.how === 'reset' ? [{ kind: 'reset' }] : [planStatus({ status: 500 })];
+      return reply.how === 'sse_error' ? [planStatus({ status: 500 })] : [{ kind: 'reset' }];
     case 'cut':
       return [{ kind: 'reset' }];
     case 'status':
@@ -39,6 +39,7 @@ interface WholeParts {
   readonly reasoning?: string;
   readonly calls?: readonly ScriptedToolCall[];
   readonly finishReason?: string;
+  readonly withoutUsage?: true;
 }
 
 const completion = (answer: AnswerFacts): JsonObject => ({
@@ -65,5 +66,6 @@ function buildJson(parts: WholeParts, answer: AnswerFacts): StreamStep {
   }
   const finish = calls.length > 0 ? 'tool_calls' : (parts.finishReason ?? 'stop');
   const choices = [{ index: 0, message, logprobs: null, finish_reason: finish }];
-  return { kind: 'json', body: { ...completion(answer), choices, usage: { ...buildUsage(answer.promptTokens, tokens) } } };
+  const usage = parts.withoutUsage === true ? {} : { usage: { ...buildUsage(answer.promptTokens, tokens) } };
+  return { kind: 'json', body: { ...completion(answer), choices, ...usage } };
 }

@@ -58,6 +58,8 @@ export type Reply =
       readonly pace?: Pace;
       readonly holds?: readonly Hold[];
       readonly finishReason?: 'stop' | 'length' | 'content_filter';
+      /** Says nothing of tokens, although it was asked to: some servers do not know `stream_options`. */
+      readonly withoutUsage?: true;
     }
   /** Tool calls, with text before them when given. The next request takes the next reply. */
   | {
@@ -70,11 +72,14 @@ export type Reply =
     }
   /** Silence after some pieces with the connection open: for ever, or `forMs` and then the rest of the answer. */
   | { readonly kind: 'stall'; readonly text: ReplyText; readonly afterChunks: number; readonly forMs?: number; readonly pace?: Pace }
-  /** Breaks after `fraction` of the pieces (0.6 when absent): an error object inside the stream, or a TCP reset. */
+  /**
+   * Breaks after `fraction` of the pieces (0.6 when absent): an error object inside the stream, a TCP reset, or a TCP reset in the middle of the next
+   * piece, and there behind the first byte of a character when it has one of many bytes.
+   */
   | {
       readonly kind: 'errorMidStream';
       readonly text: ReplyText;
-      readonly how: 'sse_error' | 'reset';
+      readonly how: 'sse_error' | 'reset' | 'reset_in_piece';
       readonly fraction?: number;
       readonly pace?: Pace;
     }

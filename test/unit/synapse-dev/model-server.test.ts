@@ -245,6 +245,24 @@ describe('failures', () => {
     expect((await server.waitForRequest((request) => request.ended !== undefined)).ended).toBe('cut');
   });
 
+  test('a reset in a piece leaves half a character behind', async () => {
+    server.enqueue({ kind: 'errorMidStream', text: ['ab', 'cd', 'e€'], how: 'reset_in_piece', fraction: 0.7 });
+
+    const { text, error } = await readAll(await post());
+
+    expect(textOf(text.slice(0, text.lastIndexOf('data: ')))).toBe('abcd');
+    expect(text.slice(text.lastIndexOf('data: '))).toContain('"content":"e');
+    expect(text).not.toContain('€');
+    expect(error).toBeInstanceOf(TypeError);
+  });
+
+  test('an answer without usage says nothing of tokens, streamed or whole', async () => {
+    server.enqueue({ kind: 'text', text: 'a', withoutUsage: true }, { kind: 'text', text: 'a', withoutUsage: true });
+
+    expect(await (await post({ stream_options: { include_usage: true } })).text()).not.toContain('"usage":{');
+    expect(await (await post({ stream: false, stream_options: null })).json()).not.toHaveProperty('usage');
+  });
+
   test('a cut closes cleanly without finish_reason and without [DONE]', async () => {
     server.enqueue({ kind: 'cut', text: ['a', 'b'] });
 
