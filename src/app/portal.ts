@@ -8,13 +8,14 @@ import type { Place } from '../../appservice/content/relations.ts';
 import { isMatrixError, type MatrixApi } from '../../appservice/matrix-api.ts';
 import type { KnownRooms } from '../admission/known-rooms.ts';
 import { refusal } from '../errors.ts';
-import { type Did, type EventId, noticeTxnId, type OutboxTxnId, parseRoomId, type RoomId, sessionIdOf, type UserId } from '../ids.ts';
+import { type Did, type EventId, noticeTxnId, type OutboxTxnId, type RoomId, sessionIdOf, type UserId } from '../ids.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import { err, ok } from '../result.ts';
 import type { SidecarDeps } from '../sidecar/deps.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import type { Links } from '../turn/links.ts';
+import { createOpenDirectRoom } from './open-direct-room.ts';
 
 export interface PortalOptions {
   readonly store: Store;
@@ -24,6 +25,8 @@ export interface PortalOptions {
   readonly links: Links;
   readonly clock: Clock;
   readonly oracleName: string;
+  /** Unlike any other. */
+  readonly newId: () => string;
   /** Ends waiting when the process does. */
   readonly ending: AbortSignal;
 }
@@ -32,22 +35,21 @@ export interface PortalOptions {
 const OPEN_WITHIN_MS = 25_000;
 
 export function createPortal(options: PortalOptions): Pick<SidecarDeps, 'openSession' | 'mirrorPrompt'> {
-  const { store, outbox, api, known, links, clock, oracleName, ending } = options;
+  const { store, outbox, known, links, clock, ending } = options;
+  const rooms = createOpenDirectRoom(options);
   /** Two first requests at once must not open two direct rooms. */
   const opening = new Map<UserId, Promise<RoomId>>();
 
   async function openRoom(userId: UserId, did: Did): Promise<RoomId> {
-    const body = { preset: 'private_chat', is_direct: true, invite: [userId], name: oracleName };
-    const created = await api.request<{ room_id?: unknown }>('POST', '/_matrix/client/v3/createRoom', { body });
-    const room = parseRoomId(created.room_id);
-    if (!room.ok) throw new Error('the homeserver answered createRoom without a room id');
+    const room = await rooms.open(userId);
     await store.write((tx) => {
       const at = clock.now();
-      known.invited(tx, room.value, { inviter: userId, isDirect: true, at });
-      known.joined(tx, room.value, at);
-      links.prove(tx, { did, userId, directRoom: room.value }, at);
+      known.invited(tx, room, { inviter: userId, isDirect: true, at });
+      known.joined(tx, room, at);
+      links.prove(tx, { did, userId, directRoom: room }, at);
+      rooms.opened(tx, userId);
     });
-    return room.value;
+    return room;
   }
   function directRoom(userId: UserId, did: Did): Promise<RoomId> {
     const present = opening.get(userId);

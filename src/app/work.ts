@@ -33,9 +33,11 @@ import { createOutbox } from '../outbox/outbox.ts';
 import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
+import { createInputs } from '../runs/inputs.ts';
 import { createRuns } from '../runs/ledger.ts';
 import { createScheduler } from '../runs/scheduler.ts';
 import { createViewers } from '../runs/viewers.ts';
+import { createRoomSettings } from '../sessions/room-settings.ts';
 import { createSessions } from '../sessions/sessions.ts';
 import { createTranscript } from '../sessions/transcript.ts';
 import { readAuthorisePage } from '../sidecar/pages/read-pages.ts';
@@ -112,7 +114,10 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
 
   const sessions = createSessions({ store });
   const transcript = createTranscript({ store });
+  const settings = createRoomSettings({ store });
   const runs = createRuns({ store, fence });
+  const newRunId = createRunIds(runs.newest());
+  const inputs = createInputs({ store, runs, newRunId });
   const frames = createFrameReader({ store });
   const rule = { limit: config.rateLimit, windowMs: config.rateLimitWindowS * 1_000 };
   const maxLatenessMs = config.maxEventLatenessS * 1_000;
@@ -134,7 +139,20 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     }),
     checkBalance: createCheckBalance({ ledger: null }),
     throttle: createThrottle({ store, rule, now }),
-    open: createOpen({ store, sessions, runs, transcript, links, grants, rule, now, newRunId: createRunIds(runs.newest()) }),
+    open: createOpen({
+      store,
+      sessions,
+      runs,
+      inputs,
+      settings,
+      transcript,
+      links,
+      grants,
+      rule,
+      now,
+      newRunId,
+      onInterrupt: (session, run) => void scheduler.cancel(session, run),
+    }),
     observe: (stage, durationMs) => metrics.stage(stage, durationMs),
     monotonic: () => clock.monotonic(),
   };
@@ -206,6 +224,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     actions,
     known,
     runs,
+    inputs,
     scheduler,
     transcript,
     notices: createNotices({ store, outbox, words, page: authority.page, now, signal: ending.signal }),
@@ -301,6 +320,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     execute = {
       store,
       runs,
+      inputs,
       frames,
       transcript,
       clock,
@@ -314,7 +334,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     scheduler.wake();
     logger.info({ user_id: oracle }, 'ready');
   }
-  const portal = createPortal({ store, outbox, api, known, links, clock, oracleName: config.oracleName, ending: ending.signal });
+  const portal = createPortal({ store, outbox, api, known, links, clock, oracleName: config.oracleName, newId, ending: ending.signal });
   const sidecar = createSidecar({
     identity: { name: config.oracleName, did: oracleDid, entityDid: entityDid ?? null },
     store,
