@@ -54,7 +54,8 @@ const HTTPS_PORT = 443;
 const MAX_AT_ONCE = 64;
 const MAX_ADDRESSES = 16;
 const OPERATOR_KEEP_ALIVE_MS = 30_000;
-const OPERATOR_CONNECTIONS = 16;
+/** As many as the look-ups of DIDs hold open, so that none of them waits here for others (src/ucan/did/look-up.ts). */
+const OPERATOR_CONNECTIONS = 24;
 const MAX_HEADER_BYTES = 16 * 1024;
 
 class RefusedAddressError extends Error {

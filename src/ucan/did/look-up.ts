@@ -1,7 +1,8 @@
 /**
  * Asking the network who somebody is, at most as often as needed: what succeeded is kept for a minute, so that a key taken out of a document
  * stops counting within that; a failure is never kept, so that a short outage does not outlast itself. Many messages of one person ask
- * once, and however many identities a stranger invents, few questions are open at a time and none waits longer than 3 s (G14).
+ * once, and however many identities a stranger invents, few questions are open at a time and none waits longer than 3 s (G14). Who was found
+ * before has turns of his own, so that invented identities keep nobody out.
  */
 import { LRUCache } from 'lru-cache';
 import { LIMITS } from '../../limits.ts';
@@ -9,6 +10,7 @@ import { err, ok, type Result } from '../../result.ts';
 import type { Clock } from '../../time.ts';
 
 const AT_ONCE = 16;
+const AT_ONCE_AGAIN = 8;
 const MAX_WAITING = 256;
 
 export interface LookUpOptions<T, E> {
@@ -19,45 +21,57 @@ export interface LookUpOptions<T, E> {
   readonly failure: E;
 }
 
-export function createLookUp<T extends object, E>({ clock, ask, failure }: LookUpOptions<T, E>): (key: string) => Promise<Result<T, E>> {
-  const known = new LRUCache<string, { readonly value: T; readonly until: number }>({ max: LIMITS.didsCached });
-  const underWay = new Map<string, Promise<Result<T, E>>>();
+interface Turns {
+  /** False when no turn came in time. */
+  take(withinMs: number): Promise<boolean>;
+  /** To who waits longest. */
+  give(): void;
+}
+
+function createTurns(clock: Clock, atOnce: number): Turns {
   const waiting = new Set<() => void>();
   let open = 0;
-
-  /** False when no turn came in time. */
-  function takeTurn(withinMs: number): Promise<boolean> {
-    if (open < AT_ONCE) {
-      open += 1;
-      return Promise.resolve(true);
-    }
-    if (waiting.size >= MAX_WAITING) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const start = () => {
-        timer.cancel();
-        resolve(true);
-      };
-      const timer = clock.after(withinMs, () => {
-        waiting.delete(start);
-        resolve(false);
+  return {
+    take(withinMs) {
+      if (open < atOnce) {
+        open += 1;
+        return Promise.resolve(true);
+      }
+      if (waiting.size >= MAX_WAITING) return Promise.resolve(false);
+      return new Promise((resolve) => {
+        const start = () => {
+          timer.cancel();
+          resolve(true);
+        };
+        const timer = clock.after(withinMs, () => {
+          waiting.delete(start);
+          resolve(false);
+        });
+        waiting.add(start);
       });
-      waiting.add(start);
-    });
-  }
-  /** The turn goes to who waits longest, so `open` stays as it is. */
-  function giveTurn(): void {
-    const [next] = waiting;
-    if (next === undefined) {
-      open -= 1;
-      return;
-    }
-    waiting.delete(next);
-    next();
-  }
+    },
+    give() {
+      const [next] = waiting;
+      // The turn is handed on, so `open` stays as it is.
+      if (next === undefined) open -= 1;
+      else {
+        waiting.delete(next);
+        next();
+      }
+    },
+  };
+}
+
+export function createLookUp<T extends object, E>({ clock, ask, failure }: LookUpOptions<T, E>): (key: string) => Promise<Result<T, E>> {
+  /** Entries stay when their time is over: they tell who was found before. */
+  const known = new LRUCache<string, { readonly value: T; readonly until: number }>({ max: LIMITS.didsCached });
+  const underWay = new Map<string, Promise<Result<T, E>>>();
+  const turns = { first: createTurns(clock, AT_ONCE), again: createTurns(clock, AT_ONCE_AGAIN) } as const;
 
   async function lookUp(key: string): Promise<Result<T, E>> {
     const deadline = clock.monotonic() + LIMITS.didTimeoutMs;
-    if (!(await takeTurn(LIMITS.didTimeoutMs))) return err(failure);
+    const turn = known.has(key) ? turns.again : turns.first;
+    if (!(await turn.take(LIMITS.didTimeoutMs))) return err(failure);
     try {
       const askedAt = clock.monotonic();
       if (askedAt >= deadline) return err(failure);
@@ -66,7 +80,7 @@ export function createLookUp<T extends object, E>({ clock, ask, failure }: LookU
       if (answer.ok) known.set(key, { value: answer.value, until: askedAt + LIMITS.didCacheMs });
       return answer;
     } finally {
-      giveTurn();
+      turn.give();
     }
   }
 

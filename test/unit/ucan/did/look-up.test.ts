@@ -57,6 +57,25 @@ test('a question that gets no turn within 3 s fails, and one beyond 256 at once'
   expect(await later).toEqual(ok({ key: 'later' }));
 });
 
+test('whoever was found before is looked up at once, however many invented identities are asked for (G14)', async () => {
+  const first = lookUp('alice');
+  await settle();
+  asked[0]?.answer(ok({ key: 'alice' }));
+  await first;
+  await clock.advanceAsync(60_000);
+  const flood = many(16 + 256);
+  await settle();
+  const again = lookUp('alice');
+  await settle();
+  asked.find(({ key }, at) => at > 0 && key === 'alice')?.answer(ok({ key: 'alice' }));
+
+  expect(await again).toEqual(ok({ key: 'alice' }));
+  await clock.advanceAsync(3_000);
+  for (const { answer } of asked) answer(ok({ key: 'x' }));
+  await Promise.all(flood);
+  expect(clock.pending()).toBe(0);
+});
+
 test('an answer counts from the question, not from when it came', async () => {
   const call = lookUp('slow');
   await clock.advanceAsync(2_000);
