@@ -1,7 +1,10 @@
 /** Streams over a real socket: what inject cannot show is who leaves, who reads slowly, and what arrives before the end. */
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { RunId } from '../../../src/ids.ts';
 import type { RunOutput } from '../../../src/runs/runner.ts';
+import { createTextReader, readEvents } from '../../../src/sidecar/watch-run.ts';
+import { START } from '../../../src/sidecar/wire/build-sse.ts';
 import { createWorld, readSse, say, signed, type World } from './world.ts';
 
 let world: World;
@@ -59,7 +62,10 @@ function conduct() {
   });
   world.world.script = async (job) => {
     output = job.output;
-    await over;
+    await Promise.race([
+      over,
+      new Promise((_resolve, reject) => job.signal.addEventListener('abort', () => reject(job.signal.reason), { once: true })),
+    ]);
     return { kind: 'completed', text: '', messages: [] };
   };
   return { running: () => output !== null, text: (delta: string) => output?.text(delta), finish };
@@ -175,4 +181,117 @@ test('the seventeenth stream of one caller is refused before anything is written
   expect(world.rows('runs')).toHaveLength(1);
   run.finish();
   await world.settle(Promise.all([first, ...more].map((client) => client.ended)));
+});
+
+const statuses = () => world.rows('runs').map((row: any) => row.status);
+const asksToStop = (message: string, more: object = {}) => say(message, { fields: { cancelOnDisconnect: true, ...more } });
+
+test('a caller who asked for it stops his run by leaving, and what it said stays (G9)', async () => {
+  for (const stream of [true, false]) {
+    const run = conduct();
+    const client = open(asksToStop('hi', { stream }));
+    client.response.catch(() => undefined);
+    await until(run.running);
+    run.text('so far');
+    await world.clock.advanceAsync(100);
+    client.request.destroy();
+    await until(() => statuses().every((status) => status === 'cancelled'));
+  }
+  expect(statuses()).toHaveLength(2);
+  const { runId } = JSON.parse((await world.inject(signed({ method: 'GET', path: '/runs', query: '?limit=1' }))).body).runs[0];
+  const rest = await world.inject(signed({ method: 'GET', path: `/runs/${runId}` }));
+  expect(readSse(rest.body).at(-1)).toMatchObject({ event: 'done', data: { status: 'cancelled', aborted: true, partialText: 'so far' } });
+  expect(world.lines.filter((line: any) => line.level >= 50)).toEqual([]);
+});
+
+test('a caller who asked for it and leaves while his message waits takes it back, and no other', async () => {
+  const run = conduct();
+  const first = open(say('1', { fields: { stream: true } }));
+  await until(run.running);
+  const second = open(asksToStop('2', { stream: true }));
+  await until(() => statuses().length === 2);
+  await until(() => second.body().includes('queued'));
+  second.request.destroy();
+  await until(() => statuses()[1] === 'cancelled');
+  expect(statuses()).toEqual(['running', 'cancelled']);
+  run.finish();
+  await world.settle(first.ended);
+  expect(statuses()).toEqual(['completed', 'cancelled']);
+  expect(world.jobs).toHaveLength(1);
+});
+
+test('a run that somebody else still reads goes on when a caller leaves who asked to stop it', async () => {
+  const run = conduct();
+  const client = open(asksToStop('hi', { stream: true }));
+  await until(run.running);
+  const runId = (await client.response).headers['x-run-id'] as string;
+  const other = open(signed({ method: 'GET', path: `/runs/${runId}` }));
+  await until(() => world.viewers.count() === 2);
+  client.request.destroy();
+  await until(() => world.viewers.count() === 1);
+  run.finish();
+  await world.settle(other.ended);
+  expect(statuses()).toEqual(['completed']);
+});
+
+test('a caller who reads to the end stops nothing, and a server that goes is no caller that leaves', async () => {
+  const whole = conduct();
+  const done = open(asksToStop('1', { stream: true }));
+  await until(whole.running);
+  whole.finish();
+  await world.settle(done.ended);
+  const cut = conduct();
+  const client = open(asksToStop('2', { stream: true }));
+  await until(cut.running);
+  await world.settle(world.app.close());
+  await world.settle(client.ended);
+  await world.clock.advanceAsync(1_000);
+  expect(statuses()).toEqual(['completed', 'running']);
+  cut.finish();
+  await until(() => statuses()[1] === 'completed');
+});
+
+test('two hundred readers of one run cost one read of its log each flush', async () => {
+  const run = conduct();
+  const client = open(say('hi', { fields: { stream: true } }));
+  await until(run.running);
+  const runId = (await client.response).headers['x-run-id'] as string;
+  let reads = 0;
+  let folds = 0;
+  const { after, fold } = world.frames;
+  Object.assign(world.frames, {
+    after: (...args: Parameters<typeof after>) => {
+      reads += 1;
+      return after(...args);
+    },
+    fold: (...args: Parameters<typeof fold>) => {
+      folds += 1;
+      return fold(...args);
+    },
+  });
+  const stored = world.runs.read(world.store.read, runId as RunId)!;
+  const context = { runId: stored.id, sessionId: stored.sessionId, requestId: 'r' };
+  const never = new AbortController().signal;
+  const textOf = createTextReader(world.deps.frames);
+  const read = async () => {
+    const seen: string[] = [];
+    for await (const event of readEvents(stored, START, { context, signal: never, textOf }, world.deps)) {
+      if (event !== null) seen.push(String(event.data['content'] ?? event.data['state'] ?? event.data['status']));
+    }
+    return seen;
+  };
+  const readers = Array.from({ length: 199 }, read);
+  await world.clock.advanceAsync(100);
+  reads = 0;
+  folds = 0;
+  for (const word of ['a', 'b', 'c', 'd', 'e']) {
+    run.text(word);
+    await world.clock.advanceAsync(100);
+  }
+  expect(reads).toBe(5);
+  run.finish();
+  await world.settle(client.ended);
+  for (const seen of await world.settle(Promise.all(readers))) expect(seen).toEqual(['started', 'a', 'b', 'c', 'd', 'e', 'completed']);
+  // The whole text at the end: once for the client, once for all who read here, whatever their number.
+  expect([reads, folds]).toEqual([6, 2]);
 });
