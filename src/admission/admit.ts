@@ -9,6 +9,7 @@ import type { Inbox, InboxRow } from '../inbox/inbox.ts';
 import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
 import { assertNever, type Result } from '../result.ts';
+import type { Inputs } from '../runs/inputs.ts';
 import type { Runs } from '../runs/ledger.ts';
 import { type TurnHints, turnHints } from '../runs/run.ts';
 import type { Scheduler } from '../runs/scheduler.ts';
@@ -37,6 +38,7 @@ export interface AdmitOptions extends AuthorityOptions {
   readonly actions: RoomActions;
   readonly known: KnownRooms;
   readonly runs: Runs;
+  readonly inputs: Inputs;
   readonly scheduler: Scheduler;
   readonly transcript: Transcript;
   readonly notices: Notices;

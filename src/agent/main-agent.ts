@@ -16,7 +16,7 @@ import type { Models } from '../models/models.ts';
 import { addUsage, readUsage } from '../models/usage.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { PluginRegistry } from '../plugin-host/plugin-registry.ts';
-import type { Run, Usage } from '../runs/run.ts';
+import type { Prompt, Run, Usage } from '../runs/run.ts';
 import { Drain, type RunJob, type Runner, type RunOutcome } from '../runs/runner.ts';
 import type { ToolMarks } from '../runs/tool-marks.ts';
 import { buildRuntimeContext } from '../runtime-context/build-runtime-context.ts';
@@ -102,6 +102,8 @@ interface Turn {
   readonly errors: Map<string, number>;
   toolsClosed: boolean;
   consumed: Promise<void> | undefined;
+  /** Ids of the prompts that are marked consumed, or are about to be. */
+  readonly consumedIds: Set<string>;
   /** Whether the input of the latest model call held text of strangers: what that model wishes is judged by it. */
   readonly taint: Taint;
   taintWritten: Promise<void> | undefined;
@@ -176,17 +178,27 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       errors: new Map(),
       toolsClosed: false,
       consumed: undefined,
+      consumedIds: new Set(),
       taint,
       taintWritten: undefined,
       over: false,
     };
   }
 
-  /** The step that holds the prompts is on disk when the first model call begins: synchronous durability writes it before. */
-  function consumePrompts(turn: Turn): void {
-    if (turn.consumed !== undefined) return;
-    turn.consumed = turn.job.output.promptsConsumed();
+  /** The step that holds the prompts is on disk when a model call begins: synchronous durability writes it before. */
+  function consumePrompts(turn: Turn, messages: readonly BaseMessage[]): void {
+    const ids = promptIdsOf(messages).filter((id) => !turn.consumedIds.has(id));
+    if (ids.length === 0) return;
+    for (const id of ids) turn.consumedIds.add(id);
+    turn.consumed = turn.job.output.promptsConsumed(ids);
     turn.consumed.catch((error: unknown) => turn.stop.abort(error));
+  }
+
+  /** Stops this step of the graph: what came meanwhile is put into the checkpoint first, and the model is asked after that (G2). */
+  function takeInputs(turn: Turn, messages: readonly BaseMessage[]): void {
+    const known = new Set(promptIdsOf(messages));
+    const further = turn.job.output.inputsWaiting().filter(({ id }) => !known.has(id));
+    if (further.length > 0) throw new Steered(further);
   }
 
   /** Frames of later text are committed after this write, so text of a tainted run is never found without its taint. */
@@ -212,10 +224,14 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
 
   async function answer(turn: Turn, messages: BaseMessage[]): Promise<AIMessage> {
     turn.messages = messages;
+    takeInputs(turn, messages);
     turn.modelCalls += 1;
     if (turn.modelCalls > LIMITS.modelCallsPerRun)
       throw new OracleError(refusal('MODEL_ERROR', { message: 'The language model came to no end. Please ask in smaller steps.' }));
-    consumePrompts(turn);
+    const isFirst = turn.consumedIds.size === 0;
+    consumePrompts(turn, messages);
+    // Of what came while the run works, nothing reaches the model that was taken back in the last moment.
+    if (!isFirst) await turn.consumed;
     noteTaint(turn, messages);
     // Not as a message of its own at the end: some providers take a system message in first place only.
     const system = turn.toolsClosed ? new SystemMessage(`${textOf(turn.system)}\n${TOOLS_CLOSED}`) : turn.system;
@@ -317,7 +333,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     const { run } = turn;
     const graph = buildGraph(turn, saver);
     const config = { configurable: { thread_id: run.sessionId } };
-    const earlier = run.attempt > 1 ? await readEarlier(graph, config, turn) : null;
+    const earlier = run.attempt > 1 ? await readEarlier(graph, config, turn, nameIn(run)) : null;
     turn.messages = earlier?.messages ?? [];
     turn.modelCalls = turn.messages.filter(AIMessage.isInstance).length;
     turn.toolCalls = turn.messages.filter(ToolMessage.isInstance).length;
@@ -325,7 +341,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     // What the model was shown before it wished the calls that may still be open.
     noteTaint(turn, turn.messages.slice(0, turn.messages.findLastIndex(AIMessage.isInstance) + 1));
     if (earlier?.isFinished === true) {
-      consumePrompts(turn);
+      consumePrompts(turn, earlier.messages);
       await turn.consumed;
       return complete(turn, earlier.messages);
     }
@@ -334,15 +350,23 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     turn.job.signal.addEventListener('abort', drain);
     if (turn.job.signal.aborted) drain();
     try {
-      const input = earlier === null ? { messages: buildInput(run, nameIn(run)) } : null;
-      const state = await graph.invoke(input, {
-        ...config,
-        durability: 'sync',
-        recursionLimit: RECURSION_LIMIT,
-        signal: turn.stop.signal,
-        control,
-      });
-      return complete(turn, state.messages);
+      let input: unknown = earlier === null ? { messages: buildInput(run, nameIn(run)) } : null;
+      for (;;) {
+        try {
+          const state = await graph.invoke(input, {
+            ...config,
+            durability: 'sync',
+            recursionLimit: RECURSION_LIMIT,
+            signal: turn.stop.signal,
+            control,
+          });
+          return complete(turn, state.messages);
+        } catch (error) {
+          const reason = unwrap(error);
+          if (!(reason instanceof Steered)) throw error;
+          input = { messages: buildPrompts(run, reason.inputs, nameIn(run)) };
+        }
+      }
     } finally {
       turn.job.signal.removeEventListener('abort', drain);
     }
@@ -401,13 +425,29 @@ function followSignal(turn: Turn, { clock, graceMs }: { clock: Clock; graceMs: n
 const callIdsOf = (messages: readonly BaseMessage[]): Set<string> =>
   new Set(messages.filter(AIMessage.isInstance).flatMap((message) => (message.tool_calls ?? []).map((call) => call.id ?? '')));
 
+const promptIdsOf = (messages: readonly BaseMessage[]): string[] => messages.filter(HumanMessage.isInstance).map(({ id }) => id ?? '');
+
 /** Prompts as messages whose ids are the prompts' own: a repeated input replaces itself, and a checkpoint tells whose turn it holds. */
-function buildInput(run: Run, nameOf: (speaker: string) => string): BaseMessage[] {
+const buildInput = (run: Run, nameOf: (speaker: string) => string): BaseMessage[] => [
+  new RemoveMessage({ id: REMOVE_ALL_MESSAGES }),
+  ...buildPrompts(run, run.prompts, nameOf),
+];
+function buildPrompts(run: Run, prompts: readonly Prompt[], nameOf: (speaker: string) => string): BaseMessage[] {
   const prefix = run.direct ? '' : `${nameOf(run.principalId)}: `;
-  return [
-    new RemoveMessage({ id: REMOVE_ALL_MESSAGES }),
-    ...run.prompts.map(({ id, text }) => new HumanMessage({ id, content: `${prefix}${text}` })),
-  ];
+  return prompts.map(({ id, text }) => new HumanMessage({ id, content: `${prefix}${text}` }));
+}
+
+const isSame = (one: BaseMessage | undefined, other: BaseMessage): boolean =>
+  one !== undefined && one.id === other.id && textOf(one) === textOf(other);
+
+/** Thrown in place of a model call: the principal has said more, and the checkpoint must hold it before the model sees it. */
+class Steered extends Error {
+  override readonly name = 'Steered';
+  readonly inputs: readonly Prompt[];
+  constructor(inputs: readonly Prompt[]) {
+    super('there is more to take in');
+    this.inputs = inputs;
+  }
 }
 
 /** What an earlier attempt left in the checkpoint; null when it holds another turn, nothing, or cannot be read. */
@@ -415,12 +455,15 @@ async function readEarlier(
   graph: TurnGraph,
   config: unknown,
   turn: Turn,
+  nameOf: (speaker: string) => string,
 ): Promise<{ messages: BaseMessage[]; isFinished: boolean } | null> {
   try {
     const { values, next } = await graph.getState(config);
     const messages = values.messages ?? [];
-    const prompts = messages.filter(HumanMessage.isInstance).map(({ id }) => id);
-    const isOurs = prompts.length === turn.run.prompts.length && turn.run.prompts.every(({ id }, at) => prompts[at] === id);
+    const prompts = messages.filter(HumanMessage.isInstance);
+    const own = buildPrompts(turn.run, turn.run.prompts, nameOf);
+    // What came while the run worked may not be in it yet. An edited prompt has the id of the old one, and its turn is another.
+    const isOurs = prompts.length > 0 && prompts.every((prompt, at) => isSame(own[at], prompt));
     return isOurs ? { messages, isFinished: next.length === 0 && messages.length > prompts.length } : null;
   } catch (error) {
     turn.logger.warn(

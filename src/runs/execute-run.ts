@@ -3,13 +3,14 @@
  * becomes durable exactly once: last text, error, end, status, transcript and the last outbox rows in a single commit, so that a run is
  * never done but unsent, and a crash before it means the run goes on.
  */
-import { OracleError, type Refusal, refusal } from '../errors.ts';
+import { type ErrorCode, OracleError, type Refusal, refusal } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Transcript } from '../sessions/transcript.ts';
-import { StorageError, type Store } from '../store/store.ts';
+import { StorageError, type Store, type Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import type { RunAuthority } from '../turn/run-authority.ts';
 import { createFrameLog, type FrameLog, type FrameReader, LostLease } from './frames.ts';
+import type { Inputs } from './inputs.ts';
 import type { Runs } from './ledger.ts';
 import type { Projection, RunView } from './projection.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, type Run, type RunStatus, type Usage } from './run.ts';
@@ -18,6 +19,7 @@ import { Drain, type RunJob, type Runner, type RunOutcome } from './runner.ts';
 export interface ExecuteOptions {
   readonly store: Store;
   readonly runs: Runs;
+  readonly inputs: Inputs;
   readonly frames: FrameReader;
   readonly transcript: Transcript;
   readonly clock: Clock;
@@ -88,11 +90,15 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
       truncate: (length) => (over ? undefined : frameLog.append('truncate', { length })),
       toolCall: (data) => (over ? undefined : frameLog.append('tool_call', data)),
       emit: (kind, data) => (over ? undefined : frameLog.append(kind, data)),
-      promptsConsumed: () =>
-        store.write((tx) => {
+      inputsWaiting: () => options.inputs.waiting(store.read, run.id),
+      promptsConsumed: async (ids) => {
+        const consumed = await store.write((tx) => {
           if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
-          runs.consumePrompts(tx, run.id, clock.now());
-        }),
+          return options.inputs.consume(tx, run.id, ids, clock.now());
+        });
+        // Taken back a moment ago, or corrected: then this run is not what answers it.
+        if (!consumed) throw new OracleError(refusal('RUN_CANCELLED'));
+      },
       tainted: async () => {
         if (tainted) return;
         tainted = true;
@@ -146,7 +152,8 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
         ]);
         publish = finished.publish;
         if (tainted) runs.taint(tx, run);
-        for (const message of outcome.messages) {
+        followUp(tx, run, error?.code ?? null, options);
+        for (const message of runs.isReplaced(tx, run.id) ? [] : outcome.messages) {
           options.transcript.append(tx, {
             roomId: run.roomId,
             sessionId: run.sessionId,
@@ -181,6 +188,11 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
     return 'ended';
   }
 }
+
+/** Who stops a run stops what was said to it meanwhile as well; any other end leaves that to a run of its own (G2). */
+const followUp = (tx: Tx, run: Run, code: ErrorCode | null, options: Pick<ExecuteOptions, 'inputs' | 'clock'>): void => {
+  if (code !== 'RUN_CANCELLED') options.inputs.followUp(tx, run.id, options.clock.now());
+};
 
 /** The runner's throw is a bug of ours or of a plugin: one of the four doors (STYLE §2 "Errors"). */
 async function think(
@@ -261,7 +273,8 @@ export async function endWithoutExecution(run: Run, error: Refusal, options: Exe
         if (!options.runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
         const at = options.clock.now();
         const finished = frameLog.finishInTx(tx, [...errorFrames(error), { kind: 'end', data: { status } }]);
-        if (folded.text !== '') {
+        followUp(tx, run, error.code, options);
+        if (folded.text !== '' && !options.runs.isReplaced(tx, run.id)) {
           options.transcript.append(tx, {
             roomId: run.roomId,
             sessionId: run.sessionId,

@@ -25,6 +25,8 @@ export interface NewRun {
   readonly requestId: string;
   readonly hints: TurnHints;
   readonly direct: boolean;
+  /** The run whose message this one writes anew. */
+  readonly replaces?: RunId;
 }
 export interface Ending {
   readonly status: RunStatus;
@@ -40,9 +42,12 @@ export interface Runs {
   insert(tx: Tx, run: NewRun, now: number): void;
   addPrompt(
     tx: Tx,
-    prompt: { runId: RunId; sessionId: SessionId; promptId: string; principal: Principal; text: string },
+    /** `steers`: the run works already. */
+    prompt: { runId: RunId; sessionId: SessionId; promptId: string; principal: Principal; text: string; steers?: boolean },
     now: number,
   ): void;
+  /** A further run under exactly what this one rests on, without prompts yet. */
+  repeat(tx: Tx, id: RunId, next: RunId, now: number): void;
   /**
    * A run of this session that has not started and rests on the very same authority (principal, account, tier, grants): a further message is
    * answered with it.
@@ -56,7 +61,10 @@ export interface Runs {
   /** Whether this execution still owns the run; every durable write of a run asks first. */
   holds(tx: Tx, run: Run): boolean;
   extendLease(tx: Tx, run: Run, until: number): void;
-  consumePrompts(tx: Tx, id: RunId, now: number): void;
+  /** Somebody wants it to end, with this error: also when the process dies before it has ended (G9). Nothing happens to a run that does not work. */
+  askStop(tx: Tx, id: RunId, code: ErrorCode): void;
+  /** Its prompt was edited and another run answers it: what it says is no part of the conversation. */
+  isReplaced(tx: Tx, id: RunId): boolean;
   /** For good: nothing takes a taint away. */
   taint(tx: Tx, run: Run): void;
   /** Runs that are being executed, by what they rest on: few, whatever the history (G16). */
@@ -71,10 +79,10 @@ export interface Runs {
   unfinishedOwners(): OwnerId[];
   /** Ends the runs of a session that have not started; returns how many. */
   cancelQueued(tx: Tx, session: SessionId, now: number): number;
-  /** A prompt that waits in a run that has not started; null when it started, ended or is unknown. */
+  /** A prompt that no model was shown: of a run that has not started, or waiting to be taken by one that works. Null when it was, or is unknown. */
   waitingPrompt(tx: Tx, promptId: string): WaitingPrompt | null;
   amendPrompt(tx: Tx, promptId: string, text: string): void;
-  /** Takes a prompt out of a run that has not started; a run left without prompts is cancelled. */
+  /** Takes out a prompt that no model was shown; a run left without prompts is cancelled. */
   withdrawPrompt(tx: Tx, promptId: string, runId: RunId, now: number): void;
 }
 
@@ -124,10 +132,33 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           model_answered: null,
           usage: null,
           error: null,
+          replaces: run.replaces ?? null,
         }),
       );
     },
-    addPrompt(tx, { runId, sessionId, promptId, principal, text }, now) {
+    repeat(tx, id, next, now) {
+      const row = tx.get(sql.selectFrom('runs').selectAll().where('run_id', '=', id));
+      if (row === undefined) throw new Error(`run ${id} is not there to be repeated`);
+      const { session_id, room_id, thread_root, owner, principal_id, matrix_user_id, tier, client, request_id, runner } = row;
+      const { grants, hints, direct, model_asked } = row;
+      tx.run(
+        sql.insertInto('runs').values({
+          ...{ session_id, room_id, thread_root, owner, principal_id, matrix_user_id, tier, client, request_id, runner },
+          ...{ grants, hints, direct, model_asked },
+          run_id: next,
+          parent: null,
+          status: 'queued',
+          created_at: now,
+          started_at: null,
+          ended_at: null,
+          deadline_at: null,
+          model_answered: null,
+          usage: null,
+          error: null,
+        }),
+      );
+    },
+    addPrompt(tx, { runId, sessionId, promptId, principal, text, steers = false }, now) {
       tx.run(
         insertPrompt({
           run_id: runId,
@@ -138,6 +169,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           text,
           received_at: now,
           consumed_at: null,
+          steers: steers ? 1 : 0,
         }),
       );
     },
@@ -194,9 +226,10 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
     extendLease(tx, run, until) {
       tx.run(sql.updateTable('runs').set({ lease_until: until }).where('run_id', '=', run.id).where('fence', '=', run.fence));
     },
-    consumePrompts(tx, id, now) {
-      tx.run(sql.updateTable('pending_inputs').set({ consumed_at: now }).where('run_id', '=', id).where('consumed_at', 'is', null));
+    askStop(tx, id, code) {
+      tx.run(sql.updateTable('runs').set({ stop_asked: code }).where('run_id', '=', id).where('status', '=', 'running'));
     },
+    isReplaced: (tx, id) => tx.get(sql.selectFrom('runs').select('run_id').where('replaces', '=', id).limit(1)) !== undefined,
     taint(tx, run) {
       tx.run(sql.updateTable('runs').set({ tainted: 1 }).where('run_id', '=', run.id));
     },
@@ -289,8 +322,12 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           .innerJoin('runs as r', 'r.run_id', 'p.run_id')
           .select(['p.run_id', 'p.principal_id', 'p.tier', 'r.matrix_user_id', 'r.room_id', 'r.grants'])
           .where('p.prompt_id', '=', promptId)
-          .where('r.status', '=', 'queued')
-          .where('r.attempt', '=', 0),
+          .where((eb) =>
+            eb.or([
+              eb.and([eb('r.status', '=', 'queued'), eb('r.attempt', '=', 0)]),
+              eb.and([eb('r.status', '=', 'running'), eb('p.steers', '=', 1), eb('p.consumed_at', 'is', null)]),
+            ]),
+          ),
       );
       if (row === undefined) return null;
       const { run_id: runId, principal_id: principalId, matrix_user_id: matrixUserId, room_id: roomId, tier, grants } = row;
@@ -313,7 +350,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
 }
 
 /** As JSON of one spelling: two runs of equal authority have equal text. */
-function writeGrants({ path, until }: RestsOn): string | null {
+export function writeGrants({ path, until }: RestsOn): string | null {
   if (path.length === 0) return null;
   const refs = path.map(({ tokenId, cid, issuer, audience, expiresAt }) => ({ tokenId, cid, issuer, audience, expiresAt }));
   return JSON.stringify({ v: 1, path: refs, until });

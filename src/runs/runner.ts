@@ -3,7 +3,7 @@
  * the model and tool loop and its checkpoint. `main` (src/agent) is the built-in one; the test runner of the crash tests is another.
  */
 import type { Refusal } from '../errors.ts';
-import type { EmittedKind, FrameData, Run, Usage } from './run.ts';
+import type { EmittedKind, FrameData, Prompt, Run, Usage } from './run.ts';
 
 export interface RunJob {
   readonly run: Run;
@@ -22,8 +22,16 @@ export interface RunOutput {
   toolCall(data: FrameData['tool_call']): void;
   /** A frame of a plugin; checked, bounded and without secrets (`rtCtx.emit`). */
   emit<K extends EmittedKind>(kind: K, data: FrameData[K]): void;
-  /** The model's input holding the prompts is on disk: marks them consumed. Called once per attempt. */
-  promptsConsumed(): Promise<void>;
+  /**
+   * What the principal said since the run began and the model was not shown, in order. Asked before each model call; it stays until it is marked
+   * consumed, and what is never taken is answered by another run.
+   */
+  inputsWaiting(): readonly Prompt[];
+  /**
+   * The model's input holding these prompts is on disk: marks them consumed. What came while the run works is marked before the model sees it:
+   * rejects when it was taken back in between.
+   */
+  promptsConsumed(ids: readonly string[]): Promise<void>;
   /**
    * The model's input holds text that the principal did not write: what the run says from here on carries that on. Written before any later
    * frame, so that no crash leaves text without it.

@@ -4,9 +4,11 @@
  * is still in the inbox; whatever dies after it finds the run (G1, G2, G5).
  */
 import { type ErrorCode, OracleError, type Refusal, refusal } from '../errors.ts';
-import { type Did, type EventId, type RunId, sessionIdOf } from '../ids.ts';
+import { type Did, type EventId, type RunId, type SessionId, sessionIdOf } from '../ids.ts';
 import { err, ok, type Result } from '../result.ts';
+import { type Inputs, isMultitask, type Multitask } from '../runs/inputs.ts';
 import type { Runs } from '../runs/ledger.ts';
+import type { RoomSettings } from '../sessions/room-settings.ts';
 import { ownerOf, type Session, type Sessions } from '../sessions/sessions.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Store, Tx } from '../store/store.ts';
@@ -20,8 +22,10 @@ import { countTurn, overLimit, type Paced, type RateRule } from './throttle.ts';
 export interface Opened {
   readonly runId: RunId;
   readonly session: Session;
-  /** It joined a run that had not started: messages already queued are answered together. */
+  /** It joined a run that had not started (messages already queued are answered together), or one that works and is given it. */
   readonly joined: boolean;
+  /** The run that this message puts an end to. */
+  readonly interrupts: RunId | null;
 }
 export type Open = (turn: Paced) => Promise<Result<Opened, Refusal>>;
 
@@ -29,16 +33,20 @@ export interface OpenOptions {
   readonly store: Store;
   readonly sessions: Sessions;
   readonly runs: Runs;
+  readonly inputs: Inputs;
+  readonly settings: Pick<RoomSettings, 'read'>;
   readonly transcript: Transcript;
   readonly links: Links;
   readonly grants: Pick<Grants, 'store'>;
   readonly rule: RateRule;
   readonly now: () => number;
   readonly newRunId: (now: number) => RunId;
+  /** Stops the execution of a run that a message interrupts; called after the commit. */
+  readonly onInterrupt: (session: SessionId, run: RunId) => void;
 }
 
 export function createOpen(options: OpenOptions): Open {
-  const { store, sessions, runs, transcript, links, grants, rule, now, newRunId } = options;
+  const { store, sessions, runs, inputs, transcript, links, grants, rule, now, newRunId } = options;
 
   /** Two messages may have passed the checks side by side; the transaction decides who was first. */
   function recheck(tx: Tx, turn: Paced, at: number): ErrorCode | null {
@@ -72,7 +80,10 @@ export function createOpen(options: OpenOptions): Open {
         keepGrants(tx, turn, at);
         return ok(write(tx, turn, session.value, at));
       });
-      return opened.ok ? opened : err(refusal(opened.error));
+      if (!opened.ok) return err(refusal(opened.error));
+      const { session, interrupts } = opened.value;
+      if (interrupts !== null) options.onInterrupt(session.session_id, interrupts);
+      return opened;
     } catch (error) {
       if (error instanceof OracleError) return err(error.refusal);
       throw error;
@@ -90,12 +101,26 @@ export function createOpen(options: OpenOptions): Open {
     }
   }
 
+  /** What a message does to the working run of its own principal (DESIGN §7); it is a wish, so what cannot be read is no wish. */
+  function modeOf(tx: Tx, { incoming }: Paced): Multitask {
+    const { multitask } = incoming.hints;
+    // Its caller reads the stream of the run that answers this very request: it is not handed to another.
+    if (incoming.via === 'http') return multitask === 'interrupt' ? 'interrupt' : 'enqueue';
+    if (isMultitask(multitask)) return multitask;
+    const set = options.settings.read(tx, incoming.roomId, 'multitask');
+    return isMultitask(set) ? set : 'steer';
+  }
+
   function write(tx: Tx, turn: Paced, session: Session, at: number): Opened {
     const { incoming, principal, token, promptId } = turn;
-    const waiting = runs.waitingFor(tx, session.session_id, principal, incoming.hints);
-    const runId = waiting ?? newRunId(at);
+    const { multitask: _, ...hints } = incoming.hints;
+    const mode = modeOf(tx, turn);
+    const waiting = runs.waitingFor(tx, session.session_id, principal, hints);
+    const steered = waiting === undefined && mode === 'steer' ? inputs.steerable(tx, session.session_id, principal, hints) : undefined;
+    const interrupts = (mode === 'interrupt' ? inputs.interruptible(tx, session.session_id, principal) : undefined) ?? null;
+    const runId = waiting ?? steered ?? newRunId(at);
     const threadRoot = session.thread_root;
-    if (waiting === undefined) {
+    if (waiting === undefined && steered === undefined) {
       runs.insert(
         tx,
         {
@@ -107,13 +132,18 @@ export function createOpen(options: OpenOptions): Open {
           principal,
           client: incoming.via === 'http' ? 'portal' : 'matrix',
           requestId: incoming.requestId,
-          hints: incoming.hints,
+          hints,
           direct: incoming.direct,
         },
         at,
       );
     }
-    runs.addPrompt(tx, { runId, sessionId: session.session_id, promptId, principal, text: incoming.text }, at);
+    if (interrupts !== null) {
+      runs.askStop(tx, interrupts, 'RUN_CANCELLED');
+      inputs.move(tx, interrupts, runId);
+    }
+    const prompt = { runId, sessionId: session.session_id, promptId, principal, text: incoming.text, steers: steered !== undefined };
+    runs.addPrompt(tx, prompt, at);
     if (token !== null) spend(store, tx, token, { promptId, runId });
     countTurn(store, tx, principal, rule, at);
     transcript.append(tx, {
@@ -145,6 +175,6 @@ export function createOpen(options: OpenOptions): Open {
       decision: 'allowed',
     });
     incoming.alongside(tx, { runId, sessionId: sessionIdOf(session.session_id as EventId), threadRoot });
-    return { runId, session, joined: waiting !== undefined };
+    return { runId, session, joined: waiting !== undefined || steered !== undefined, interrupts };
   }
 }

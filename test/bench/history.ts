@@ -13,6 +13,7 @@ import { createLogger } from '../../src/observe/logger.ts';
 import { buildPluginRegistry } from '../../src/plugin-host/plugin-registry.ts';
 import { executeRun } from '../../src/runs/execute-run.ts';
 import { createFrameReader } from '../../src/runs/frames.ts';
+import { createInputs } from '../../src/runs/inputs.ts';
 import { createRuns } from '../../src/runs/ledger.ts';
 import { createToolMarks } from '../../src/runs/tool-marks.ts';
 import { createSessions } from '../../src/sessions/sessions.ts';
@@ -171,6 +172,7 @@ async function openThread(messages: number, modelUrl: string) {
     const ended = await executeRun(run, new AbortController().signal, {
       store,
       runs,
+      inputs: createInputs({ store, runs, newRunId }),
       frames,
       transcript,
       clock,

@@ -18,8 +18,10 @@ import { createOutbox } from '../../src/outbox/outbox.ts';
 import { err, ok } from '../../src/result.ts';
 import type { ExecuteOptions, RunObservation } from '../../src/runs/execute-run.ts';
 import { createFrameReader } from '../../src/runs/frames.ts';
+import { createInputs } from '../../src/runs/inputs.ts';
 import { createRuns } from '../../src/runs/ledger.ts';
 import { createScheduler } from '../../src/runs/scheduler.ts';
+import { createRoomSettings } from '../../src/sessions/room-settings.ts';
 import { createSessions } from '../../src/sessions/sessions.ts';
 import { createTranscript } from '../../src/sessions/transcript.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -91,11 +93,13 @@ export function buildCore(options: CoreOptions = {}) {
   const outbox = createOutbox({ store, identity: { sender: ORACLE, deviceId: 'ORACLE' as DeviceId } });
   const sessions = createSessions({ store });
   const transcript = createTranscript({ store });
+  const settings = createRoomSettings({ store });
   const runs = createRuns({ store, fence });
   const frames = createFrameReader({ store });
   const links = createLinks({ store });
   const known = createKnownRooms({ store });
-  const newRunId = createRunIds();
+  const newRunId = createRunIds(runs.newest());
+  const inputs = createInputs({ store, runs, newRunId });
   const grants = createGrants({ store });
   /** What DIDs resolve to, beside did:key. */
   const documents = new Map<Did, DidKeys>();
@@ -137,13 +141,27 @@ export function buildCore(options: CoreOptions = {}) {
     }),
     checkBalance: createCheckBalance({ ledger: options.ledger ?? null }),
     throttle: createThrottle({ store, rule, now }),
-    open: createOpen({ store, sessions, runs, transcript, links, grants, rule, now, newRunId }),
+    open: createOpen({
+      store,
+      sessions,
+      runs,
+      inputs,
+      settings,
+      transcript,
+      links,
+      grants,
+      rule,
+      now,
+      newRunId,
+      onInterrupt: (session, run) => void scheduler.cancel(session, run),
+    }),
     observe: () => undefined,
     monotonic: () => clock.monotonic(),
   };
   const execute: ExecuteOptions = {
     store,
     runs,
+    inputs,
     frames,
     transcript,
     clock,
@@ -210,6 +228,7 @@ export function buildCore(options: CoreOptions = {}) {
     actions: rooms,
     known,
     runs,
+    inputs,
     scheduler,
     transcript,
     notices,
@@ -268,8 +287,10 @@ export function buildCore(options: CoreOptions = {}) {
     inbox,
     outbox,
     sessions,
+    settings,
     transcript,
     runs,
+    inputs,
     frames,
     links,
     known,

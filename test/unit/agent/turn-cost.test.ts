@@ -105,6 +105,7 @@ test('the prompts are marked consumed only when a checkpoint holds them (G5)', a
       emit: () => undefined,
       modelCalled: () => undefined,
       tainted: async () => undefined,
+      inputsWaiting: () => [],
       promptsConsumed: async () => {
         const database = new Sqlite(join(folder, readdirSync(folder).find((name) => name.endsWith('.db')) ?? ''), { readonly: true });
         held = String(database.prepare('SELECT checkpoint FROM checkpoints ORDER BY checkpoint_id DESC LIMIT 1').pluck().get());

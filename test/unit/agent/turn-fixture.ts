@@ -103,6 +103,7 @@ export function fakeOutput(shownText = ''): FakeOutput {
       calls.push(`emit ${kind}`);
       add({ kind, data } as never);
     },
+    inputsWaiting: () => [],
     promptsConsumed: async () => void calls.push('consumed'),
     tainted: async () => void calls.push('tainted'),
     modelCalled: () => void calls.push('model'),

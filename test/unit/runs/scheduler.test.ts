@@ -286,7 +286,7 @@ describe('stop', () => {
     core.runner.script(hold.script);
     await core.take(incoming('a'));
     await settle();
-    await core.take(incoming('b'));
+    await core.take(incoming('b', { content: { msgtype: 'm.text', body: 'b', 'ixo.oracle.turn': { multitask: 'enqueue' } } }));
 
     await core.scheduler.stop(10_000);
     await settle();

@@ -5,10 +5,12 @@ import { createRunIds } from '../../../src/ids.ts';
 import { createLogger, type LogFields } from '../../../src/observe/logger.ts';
 import { err, ok } from '../../../src/result.ts';
 import { createFrameReader } from '../../../src/runs/frames.ts';
+import { createInputs } from '../../../src/runs/inputs.ts';
 import { createRuns } from '../../../src/runs/ledger.ts';
 import type { RunJob, Runner, RunOutcome } from '../../../src/runs/runner.ts';
 import { createScheduler } from '../../../src/runs/scheduler.ts';
 import { createViewers } from '../../../src/runs/viewers.ts';
+import { createRoomSettings } from '../../../src/sessions/room-settings.ts';
 import { createSessions } from '../../../src/sessions/sessions.ts';
 import { createTranscript } from '../../../src/sessions/transcript.ts';
 import type { PromptToMirror, SessionToOpen, SidecarDeps } from '../../../src/sidecar/deps.ts';
@@ -105,8 +107,8 @@ export const DIRECT = {
 type Script = (job: RunJob) => Promise<RunOutcome>;
 export const answer =
   (...deltas: string[]): Script =>
-  async ({ output }) => {
-    await output.promptsConsumed();
+  async ({ run, output }) => {
+    await output.promptsConsumed(run.prompts.map(({ id }) => id));
     for (const delta of deltas) output.text(delta);
     const text = deltas.join('');
     return {
@@ -152,6 +154,8 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
       return world.script(job);
     },
   };
+  const newRunId: (now: number) => RunId = createRunIds();
+  const inputs = createInputs({ store, runs, newRunId });
   const scheduler = createScheduler({
     store,
     runs,
@@ -160,6 +164,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
     execute: () => ({
       store,
       runs,
+      inputs,
       frames,
       transcript,
       clock,
@@ -174,7 +179,6 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
   });
   const authority = createRunAuthority({ grants, runs, scheduler });
   const rule = { limit: change.rateLimit ?? 10, windowMs: 60_000 };
-  const newRunId: (now: number) => RunId = createRunIds();
   const mirrored: PromptToMirror[] = [];
   const opened: SessionToOpen[] = [];
   let ids = 0;
@@ -198,7 +202,20 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
       }),
       checkBalance: createCheckBalance({ ledger: null }),
       throttle: createThrottle({ store, rule, now: clock.now }),
-      open: createOpen({ store, sessions, runs, transcript, links, grants, rule, now: clock.now, newRunId }),
+      open: createOpen({
+        store,
+        sessions,
+        runs,
+        inputs,
+        settings: createRoomSettings({ store }),
+        transcript,
+        links,
+        grants,
+        rule,
+        now: clock.now,
+        newRunId,
+        onInterrupt: () => undefined,
+      }),
       observe: () => undefined,
       monotonic: clock.monotonic,
     },

@@ -277,12 +277,48 @@ describe('open', () => {
     expect([first.runId, other.runId, third.runId]).toEqual([first.runId, other.runId, third.runId].toSorted());
   });
 
-  test('a run that has started takes no further message', async () => {
-    const core = setUp();
-    const first = await open(core, 'a');
-    await core.store.write((tx) => core.runs.start(tx, first.runId, { now: 0, leaseUntil: 0, deadlineAt: 1 }));
+  describe('a run that works', () => {
+    type Case = readonly [string, Partial<MatrixIncoming>, (core: Core) => Partial<MatrixIncoming>, boolean];
+    test.each<Case>([
+      ['takes a further message of the same person', {}, () => ({}), true],
+      ['takes one in a group as well', inGroup, () => inGroup, true],
+      ['is not given what shall wait', {}, () => ({ hints: { multitask: 'enqueue' } }), false],
+      ['is not given another person’s words (G13)', inGroup, () => ({ ...inGroup, sender: BOB }), false],
+      ['is not given words of another tier (G13)', inGroup, (core) => ({ ...inGroup, content: sign(core) }), false],
+      ['is not given a message with other wishes', {}, () => ({ hints: { model: 'other' } }), false],
+    ])('%s', async (_name, one, two, joins) => {
+      const core = setUp();
+      const first = await open(core, 'a', one);
+      await core.store.write((tx) => core.runs.start(tx, first.runId, { now: 0, leaseUntil: 0, deadlineAt: 1 }));
 
-    expect((await open(core, 'b')).joined).toBe(false);
+      const second = await open(core, 'b', two(core));
+
+      expect([second.joined, second.runId === first.runId, second.interrupts]).toEqual([joins, joins, null]);
+    });
+
+    test('takes nothing past a message that somebody said in between (G3)', async () => {
+      const core = setUp();
+      const first = await open(core, 'a', inGroup);
+      await core.store.write((tx) => core.runs.start(tx, first.runId, { now: 0, leaseUntil: 0, deadlineAt: 1 }));
+      await open(core, 'b', { ...inGroup, sender: BOB });
+
+      expect((await open(core, 'c', inGroup)).joined).toBe(false);
+    });
+
+    test.each([
+      ['its own principal', ALICE, true],
+      ['another person', BOB, false],
+    ] as const)('is interrupted by %s: %s %s', async (_name, sender, interrupts) => {
+      const core = setUp();
+      const first = await open(core, 'a', inGroup);
+      await core.store.write((tx) => core.runs.start(tx, first.runId, { now: 0, leaseUntil: 0, deadlineAt: 1 }));
+
+      const second = await open(core, 'b', { ...inGroup, sender, hints: { multitask: 'interrupt' } });
+
+      expect([second.joined, second.interrupts]).toEqual([false, interrupts ? first.runId : null]);
+      const asked = core.store.read.get(core.store.sql.selectFrom('runs').select('stop_asked').where('run_id', '=', first.runId));
+      expect(asked?.stop_asked).toBe(interrupts ? 'RUN_CANCELLED' : null);
+    });
   });
 
   test('a signed message in a direct room links its account; one in a group does not forget the room', async () => {

@@ -150,8 +150,8 @@ test('a running answer stops with REVOKED when the grant it rests on is taken ba
   const raw = mintGrant({ key: alice, audience: key.did, capabilities, expiresAt: TS + DAY_MS / 2, nonce: newNonce() });
   const proof = gateDelegation(raw);
   if (!proof.ok) throw new Error(proof.error);
-  world.world.script = async ({ output, signal }) => {
-    await output.promptsConsumed();
+  world.world.script = async ({ run, output, signal }) => {
+    await output.promptsConsumed(run.prompts.map(({ id }) => id));
     output.text('so far');
     await new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
     throw new Error('not reached');
