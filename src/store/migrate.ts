@@ -8,8 +8,9 @@ import { putOffRuns } from './migrations/002-put-off-runs.ts';
 import { addGrants } from './migrations/003-grants.ts';
 import { durableRuns } from './migrations/004-durable-runs.ts';
 import { controlRuns } from './migrations/005-control-runs.ts';
+import { forgetting } from './migrations/006-forgetting.ts';
 
-const MIGRATIONS: readonly { id: string; sql: string }[] = [createTables, putOffRuns, addGrants, durableRuns, controlRuns];
+const MIGRATIONS: readonly { id: string; sql: string }[] = [createTables, putOffRuns, addGrants, durableRuns, controlRuns, forgetting];
 
 /** What stops a start and is no bug: shown as its sentence, without a stack (src/app/cli/describe-start-error.ts knows the code). */
 class NewerDatabase extends Error {

@@ -134,6 +134,11 @@ export interface PendingInputsTable {
   /** 1: it came while the run worked. When the run ends without having taken it, a run of its own answers it (G2). */
   steers: Generated<number>;
 }
+/** Runs one of whose prompts was taken back: what they hold of it is erased when they are over (DESIGN §7). */
+export interface ErasuresTable {
+  run_id: RunId;
+  asked_at: number;
+}
 export interface FramesTable {
   run_id: RunId;
   /** Contiguous from 1 (G7). */
@@ -323,6 +328,7 @@ export interface Schema {
   sessions: SessionsTable;
   runs: RunsTable;
   pending_inputs: PendingInputsTable;
+  erasures: ErasuresTable;
   frames: FramesTable;
   tool_marks: ToolMarksTable;
   outbox: OutboxTable;

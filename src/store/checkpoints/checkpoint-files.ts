@@ -7,8 +7,8 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from
 import { join } from 'node:path';
 import Sqlite, { type Database } from 'better-sqlite3';
 import type { OwnerId } from '../../ids.ts';
-import { sha256Base64Url } from '../../json.ts';
 import type { Logger } from '../../observe/logger.ts';
+import { checkpointName } from './checkpoint-name.ts';
 import { PruningSaver } from './pruning-saver.ts';
 
 export interface CheckpointFiles {
@@ -85,7 +85,7 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
   };
   return {
     async use(owner, work) {
-      const name = nameOf(owner);
+      const name = checkpointName(owner);
       const entry = take(name);
       try {
         return await work(entry.saver);
@@ -97,7 +97,7 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
       }
     },
     removeIdle({ before, keep }) {
-      const kept = new Set([...keep].map(nameOf));
+      const kept = new Set([...keep].map(checkpointName));
       let removed = 0;
       for (const file of readdirSync(folder)) {
         const name = /^(.+)\.db$/u.exec(file)?.[1];
@@ -121,9 +121,6 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
     },
   };
 }
-
-/** A hash: owner ids hold characters that file names must not, and a folder listing should not name people. */
-const nameOf = (owner: OwnerId): string => sha256Base64Url(owner);
 
 function setAside(path: string, logger: Logger): void {
   logger.error({ path }, 'checkpoint file is damaged and was set aside');
