@@ -2,13 +2,15 @@
  * What becomes of a prompt that its author corrects or takes back (DESIGN §7). A correction counts only until the turn starts; taking back counts
  * always: it stops what runs and blanks what was kept.
  */
-
+import { sql as raw } from 'kysely';
 import { readCommand } from '../commands/read-command.ts';
 import type { ErrorCode } from '../errors.ts';
-import { type EventId, type UserId, unsignedPrincipalId } from '../ids.ts';
+import { type EventId, noticeTxnId, type OutboxTxnId, type RoomId, type RunId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { InboxRow } from '../inbox/inbox.ts';
 import { LIMITS } from '../limits.ts';
+import { askErasure, blankPrompt } from '../runs/erase-run.ts';
 import type { WaitingPrompt } from '../runs/ledger.ts';
+import type { Tx } from '../store/store.ts';
 import { type AuditEntry, writeAudit } from '../turn/audit.ts';
 import { isBelow, type Principal } from '../turn/principal.ts';
 import { MESSAGE_ABILITY } from '../ucan/abilities.ts';
@@ -22,7 +24,7 @@ import { isSigned } from './refuse-row.ts';
 
 export type AdmitChangeOptions = Pick<
   AdmitOptions,
-  'store' | 'rooms' | 'runs' | 'scheduler' | 'checks' | 'now' | 'newRequestId' | 'rules' | 'commandPrefix'
+  'store' | 'rooms' | 'runs' | 'inputs' | 'scheduler' | 'checks' | 'now' | 'newRequestId' | 'rules' | 'commandPrefix'
 >;
 export interface AdmitChange {
   amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void>;
@@ -30,7 +32,7 @@ export interface AdmitChange {
 }
 
 export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): AdmitChange {
-  const { store, rooms, runs, scheduler, checks, now, newRequestId, rules, commandPrefix } = options;
+  const { store, rooms, runs, inputs, scheduler, checks, now, newRequestId, rules, commandPrefix } = options;
   const { note, finish, ignore, factsOf } = end;
   const { sql } = store;
 
@@ -107,25 +109,57 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     );
   }
 
-  /** The author or a moderator takes a prompt back (G9): it leaves a run that has not started, stops one that has, and its text is blanked. */
+  /**
+   * The author or a moderator takes a prompt back (G9): it leaves a run that has not taken it, stops one that has, and its text is blanked. What that
+   * run made of it is erased when it is over. A prompt of a portal has no event; its copy in the room stands for it.
+   */
   async function redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
+    const mirror = store.read.get(
+      sql
+        .selectFrom('outbox')
+        .select('txn_id')
+        .where('event_id', '=', target)
+        .where('kind', '=', 'mirror')
+        .where('room_id', '=', row.roomId),
+    )?.txn_id;
+    const promptId: string = mirror === undefined ? target : mirror.slice(noticeTxnId('mirror', '').length);
     const prompt = store.read.get(
       sql
         .selectFrom('pending_inputs as p')
         .innerJoin('runs as r', 'r.run_id', 'p.run_id')
         .select(['r.run_id', 'r.session_id', 'r.matrix_user_id'])
-        .where('p.prompt_id', '=', target)
+        .where('p.prompt_id', '=', promptId)
         .where('r.room_id', '=', row.roomId),
     );
     if (prompt === undefined) return forget(row, item, target);
     if (prompt.matrix_user_id !== item.sender && !(await rooms.mayRedact(row.roomId, item.sender))) return ignore(row, 'redaction');
-    await finish(row, (tx) => {
-      if (runs.waitingPrompt(tx, target) !== null) runs.withdrawPrompt(tx, target, prompt.run_id, now());
-      else tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('prompt_id', '=', target));
-      tx.run(sql.updateTable('transcript').set({ text: '', message: null, redacted: 1 }).where('event_id', '=', target));
-    });
-    scheduler.cancel(prompt.session_id, prompt.run_id);
+    const isTaken = await takeBack(row, { ...prompt, promptId, target, mirror });
+    if (isTaken) scheduler.cancel(prompt.session_id, prompt.run_id);
     note(row, 'redacted', 'redaction');
+  }
+
+  /** @returns whether its run has begun with it. */
+  async function takeBack(
+    row: InboxRow,
+    prompt: { run_id: RunId; promptId: string; target: EventId; mirror: OutboxTxnId | undefined },
+  ): Promise<boolean> {
+    const { run_id: runId, promptId, target, mirror } = prompt;
+    let isTaken = false;
+    await finish(row, (tx) => {
+      if (runs.waitingPrompt(tx, promptId) !== null) runs.withdrawPrompt(tx, promptId, runId, now());
+      else {
+        // The process may die before the run has ended: it must then end, and not go on with what was taken back.
+        runs.askStop(tx, runId, 'RUN_CANCELLED');
+        // What was said to it meanwhile was not taken back.
+        inputs.followUp(tx, runId, now());
+        askErasure(store, tx, runId, now());
+        isTaken = true;
+      }
+      blankPrompt(store, tx, { promptId, roomId: row.roomId });
+      if (mirror !== undefined) tx.run(sql.updateTable('outbox').set({ content: '{}' }).where('txn_id', '=', mirror));
+      dropDead(tx, row.roomId, target);
+    });
+    return isTaken;
   }
 
   /** What was only overheard is kept as context, and must go as well. */
@@ -139,16 +173,21 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     note(row, 'ignored', 'redaction');
     await finish(row, (tx) => {
       if (!mayTake) return;
-      tx.run(
-        sql
-          .updateTable('transcript')
-          .set({ text: '', message: null, redacted: 1 })
-          .where('event_id', '=', target)
-          .where('room_id', '=', row.roomId),
-      );
-      // An operator who requeues what was given up must not have it answered.
-      tx.run(sql.deleteFrom('inbox').where('event_id', '=', target).where('room_id', '=', row.roomId).where('state', '=', 'dead'));
+      blankPrompt(store, tx, { promptId: target, roomId: row.roomId });
+      dropDead(tx, row.roomId, target);
     });
+  }
+
+  /** An operator who requeues what was given up must not have it answered, nor an edit of it. */
+  function dropDead(tx: Tx, room: RoomId, target: EventId): void {
+    const relatesTo = raw<string>`json_extract(event, '$.content."m.relates_to".event_id')`;
+    tx.run(
+      sql
+        .deleteFrom('inbox')
+        .where('room_id', '=', room)
+        .where('state', '=', 'dead')
+        .where((eb) => eb.or([eb('event_id', '=', target), eb(relatesTo, '=', target)])),
+    );
   }
 
   return { amend, redact };
