@@ -43,6 +43,7 @@ import { createTranscript } from '../sessions/transcript.ts';
 import { readAuthorisePage } from '../sidecar/pages/read-pages.ts';
 import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
 import { createSidecar } from '../sidecar/sidecar.ts';
+import { eraseCheckpoints } from '../store/checkpoints/erase-checkpoints.ts';
 import { type Clock, sleep } from '../time.ts';
 import { createAuthenticate } from '../turn/authenticate.ts';
 import { createCheckBalance } from '../turn/check-balance.ts';
@@ -54,6 +55,7 @@ import { assertSafeDecoder } from '../ucan/decoder-self-test.ts';
 import { verifyLegacy } from '../ucan/legacy-invocation.ts';
 import { createAuthority } from './authority.ts';
 import { dataPaths } from './data-paths.ts';
+import { eraseTakenBack } from './erase-taken-back.ts';
 import { keepHouse } from './keep-house.ts';
 import type { Agent } from './load-agent.ts';
 import { obeyControl } from './obey-control.ts';
@@ -376,6 +378,13 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     throw error;
   });
   logger.info({ port: Number(new URL(sidecarUrl).port) }, 'listening for portals');
+  const checkpointFolder = dataPaths(config.dataDir).checkpoints;
+  const eraser = eraseTakenBack({
+    store,
+    clock,
+    logger,
+    eraseCheckpoints: (owner, thread) => void eraseCheckpoints(checkpointFolder, { owner, thread }),
+  });
   const house = keepHouse({
     store,
     inbox,
@@ -407,6 +416,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       await sidecar.close();
       await sender.stop();
       house.stop();
+      eraser.stop();
       control.stop();
       await connection.close();
       await authority.close();
