@@ -110,7 +110,7 @@ export function planStream(reply: Reply, answer: AnswerFacts): StreamStep[] {
       const at = indexOfPiece(steps, reply.afterChunks);
       return reply.forMs === undefined
         ? [...steps.slice(0, at), { kind: 'stall' }]
-        : [...steps.slice(0, at), { kind: 'wait', ms: reply.forMs }, ...steps.slice(at)];
+        : [...steps.slice(0, at), ...planSilence(reply.forMs, reply.keepAliveMs ?? reply.forMs), ...steps.slice(at)];
     }
     case 'errorMidStream': {
       const begun = planBegun(reply, answer, 0.6);
@@ -183,6 +183,12 @@ function planBegun(reply: { text: ReplyText; fraction?: number; pace?: Pace }, a
   const pieces = steps.filter((step) => step.kind === 'piece').length;
   return steps.slice(0, indexOfPiece(steps, Math.floor(pieces * (reply.fraction ?? usual))));
 }
+
+/** The wait before each comment; none after the last wait. */
+const planSilence = (ms: number, everyMs: number): StreamStep[] =>
+  ms <= everyMs
+    ? [{ kind: 'wait', ms }]
+    : [{ kind: 'wait', ms: everyMs }, { kind: 'frame', data: ': keep-alive\n\n' }, ...planSilence(ms - everyMs, everyMs)];
 
 /** The piece that comes at this step, cut behind the first byte of its last character of many bytes, or in its middle. */
 function planHalfPiece(reply: { text: ReplyText; pace?: Pace }, answer: AnswerFacts, at: number): StreamStep[] {

@@ -71,7 +71,15 @@ export type Reply =
       readonly holds?: readonly Hold[];
     }
   /** Silence after some pieces with the connection open: for ever, or `forMs` and then the rest of the answer. */
-  | { readonly kind: 'stall'; readonly text: ReplyText; readonly afterChunks: number; readonly forMs?: number; readonly pace?: Pace }
+  | {
+      readonly kind: 'stall';
+      readonly text: ReplyText;
+      readonly afterChunks: number;
+      readonly forMs?: number;
+      /** While it lasts, a comment this often, as proxies and slow models send: no silence, and no text. */
+      readonly keepAliveMs?: number;
+      readonly pace?: Pace;
+    }
   /**
    * Breaks after `fraction` of the pieces (0.6 when absent): an error object inside the stream, a TCP reset, or a TCP reset in the middle of the next
    * piece, and there behind the first byte of a character when it has one of many bytes.

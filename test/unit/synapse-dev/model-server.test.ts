@@ -221,8 +221,12 @@ describe('failures', () => {
 
   test('a stall with an end goes on with the rest', async () => {
     server.enqueue({ kind: 'stall', text: ['a', 'b'], afterChunks: 1, forMs: 30 });
+    server.enqueue({ kind: 'stall', text: ['a', 'b'], afterChunks: 1, forMs: 30, keepAliveMs: 10 });
 
     expect(textOf(await (await post()).text())).toBe('ab');
+    const kept = await (await post()).text();
+    expect(textOf(kept)).toBe('ab');
+    expect(kept.match(/^: keep-alive$/gmu)).toHaveLength(2);
   });
 
   test('an error in the stream comes as an error object after six tenths of the pieces', async () => {
