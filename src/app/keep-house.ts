@@ -1,6 +1,7 @@
 /**
  * Forgets what has served its time, so that the database does not grow with the years: event ids, spent tokens, ended grants, nonces, sent events,
- * stamps. Never what the audit log says was allowed.
+ * stamps, and the logs of runs that ended long ago; what they said stays in the conversation. Never what the audit log says was allowed.
+ * What becomes free is given back to the file system.
  */
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -22,6 +23,11 @@ export interface HousekeepingOptions {
 }
 const EVERY_MS = 10 * 60_000;
 const BATCH = 5_000;
+/** The log of one run may be thousands of rows. */
+const RUN_BATCH = 20;
+/** Under a megabyte at a time, and no more in one sweep than a busy oracle frees in ten minutes: what is left is used again. */
+const RECLAIM_PAGES = 200;
+const RECLAIM_STEPS = 100;
 /** A nonce is good for a quarter of an hour; what was used or missed is looked at no more. */
 const NONCE_IDLE_MS = 24 * 60 * 60_000;
 /** A run is over within minutes; a day leaves room for outages. */
@@ -32,9 +38,11 @@ export function keepHouse({ store, inbox, grants, clock, logger, retentionMs, re
 } {
   const { sql } = store;
   let auditedUntil = 0;
+  if (!store.reclaims)
+    logger.info({}, 'the database file does not shrink: it is of an older release and too large to be converted at the start');
 
   async function sweep(isStopped: () => boolean): Promise<void> {
-    const untilDone = (step: () => Promise<number>) => repeatUntilDone(step, isStopped);
+    const untilDone = (step: () => Promise<number>, batch = BATCH) => repeatUntilDone(step, { batch, isStopped });
     const now = clock.now();
     const old = now - retentionMs;
     // Twice the time: an event is refused as too old before its id is forgotten (G2), whatever its server's clock says.
@@ -58,9 +66,42 @@ export function keepHouse({ store, inbox, grants, clock, logger, retentionMs, re
     const overheard = sql.selectFrom('transcript').select('id').where('session_id', 'is', null).where('at', '<', old).limit(BATCH);
     count += await untilDone(() => store.write((tx) => tx.run(sql.deleteFrom('transcript').where('id', 'in', overheard))));
     await untilDone(() => store.write((tx) => forgetRefused(tx, old)));
+    count += await untilDone(() => store.write((tx) => forgetLogs(tx, old)), RUN_BATCH);
     count += removeIdleCheckpoints(now - CHECKPOINT_IDLE_MS);
     if (count > 0) logger.info({ count }, 'old rows were forgotten');
+    await giveBack(isStopped);
   }
+
+  /** Frames and marks of runs that ended before; their prompts stand in the transcript as well. Returns how many runs. */
+  function forgetLogs(tx: Tx, old: number): number {
+    const due = tx
+      .all(
+        sql
+          .selectFrom('runs')
+          .select('run_id')
+          .where('ended_at', 'is not', null)
+          .where('frames_pruned_at', 'is', null)
+          .where('ended_at', '<', old)
+          .orderBy('ended_at')
+          .limit(RUN_BATCH),
+      )
+      .map((row) => row.run_id);
+    if (due.length === 0) return 0;
+    tx.run(sql.deleteFrom('frames').where('run_id', 'in', due));
+    tx.run(sql.deleteFrom('tool_marks').where('run_id', 'in', due));
+    tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('run_id', 'in', due));
+    tx.run(sql.updateTable('runs').set({ frames_pruned_at: clock.now() }).where('run_id', 'in', due));
+    return due.length;
+  }
+
+  async function giveBack(isStopped: () => boolean): Promise<void> {
+    for (let step = 0; step < RECLAIM_STEPS && !isStopped() && store.reclaim(RECLAIM_PAGES); step += 1) {
+      // Whoever waits to write comes first.
+      await store.write(() => undefined);
+    }
+    if (!isStopped()) store.dropLog();
+  }
+
   /** Ids grow with time, so what was looked through once is not read again; what was allowed stays, and what a run was refused. */
   function forgetRefused(tx: Tx, old: number): number {
     const rows = tx.all(sql.selectFrom('audit').select(['id', 'at']).where('id', '>', auditedUntil).orderBy('id').limit(BATCH));
@@ -86,8 +127,11 @@ export function keepHouse({ store, inbox, grants, clock, logger, retentionMs, re
 }
 
 /** In steps that let others write in between; one step a sweep would be slower than what a busy server sends. */
-async function repeatUntilDone(step: () => Promise<number>, isStopped: () => boolean): Promise<number> {
+async function repeatUntilDone(
+  step: () => Promise<number>,
+  { batch, isStopped }: { batch: number; isStopped: () => boolean },
+): Promise<number> {
   let count = 0;
-  for (let gone = BATCH; gone >= BATCH && !isStopped(); count += gone) gone = await step();
+  for (let gone = batch; gone >= batch && !isStopped(); count += gone) gone = await step();
   return count;
 }

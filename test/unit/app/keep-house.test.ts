@@ -1,3 +1,5 @@
+import { statSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Insertable } from 'kysely';
 import { expect, test } from 'vitest';
 import { keepHouse } from '../../../src/app/keep-house.ts';
@@ -6,7 +8,7 @@ import type { GrantsTable } from '../../../src/store/schema.ts';
 import { writeAudit } from '../../../src/turn/audit.ts';
 import { buildCore } from '../../fakes/core.ts';
 import { BOB, eventId, incoming, ROOM, STRANGER } from '../../fakes/events.ts';
-import { settle } from '../../fakes/memory-store.ts';
+import { fileStore, settle, tempFolder } from '../../fakes/memory-store.ts';
 
 const DAY_MS = 24 * 3_600_000;
 const SWEEP_MS = 10 * 60_000;
@@ -97,4 +99,72 @@ test('what was allowed, and what a run was refused, is never forgotten; what str
 
   expect(store.read.all(store.sql.selectFrom('audit').select('code').orderBy('id'))).toEqual([{ code: null }, { code: 'NEEDS_GRANT' }]);
   house.stop();
+});
+
+test('the log of a run that ended before the retention is forgotten, the conversation stays; unfinished and young runs keep theirs', async () => {
+  const core = buildCore();
+  const { store } = core;
+  const { sql } = store;
+  await core.joinDirect();
+  const runIds = () => store.read.all(sql.selectFrom('runs').select('run_id').orderBy('run_id')).map(({ run_id }) => run_id);
+  const said = (name: string) => core.take(incoming(name, { text: `question ${name}` }));
+  for (let n = 0; n < 45; n += 1) {
+    await said(`old${n}`);
+    await settle();
+    // People pause; without it the budget of a conversation of bots ends.
+    core.clock.advance(3_600_000);
+  }
+  core.clock.advance(2 * DAY_MS);
+  await said('young');
+  await settle();
+  core.execute = null;
+  await said('waiting');
+  await store.write((tx) => {
+    for (const run_id of runIds())
+      tx.run(
+        sql
+          .insertInto('tool_marks')
+          .values({ run_id, tool_call_id: 'c', tool: 't', args_hash: 'h', state: 'finished', result: 'r', at: 0 }),
+      );
+  });
+  const before = core.count('transcript');
+  const house = keepHouse({ ...core, retentionMs: DAY_MS, removeIdleCheckpoints: () => 0 });
+
+  core.clock.advance(SWEEP_MS);
+  await settle(50);
+
+  const pruned = store.read.all(sql.selectFrom('runs').select('run_id').where('frames_pruned_at', 'is not', null)).map((row) => row.run_id);
+  expect(pruned).toEqual(runIds().slice(0, 45));
+  expect(store.read.all(sql.selectFrom('frames').select('run_id').distinct()).map((row) => row.run_id)).toEqual([runIds()[45]]);
+  expect(store.read.all(sql.selectFrom('tool_marks').select('run_id').orderBy('run_id')).map((row) => row.run_id)).toEqual(
+    runIds().slice(45),
+  );
+  const texts = store.read.all(sql.selectFrom('pending_inputs').select('text').orderBy('id')).map(({ text }) => text);
+  expect(texts.slice(44)).toEqual(['', 'question young', 'question waiting']);
+  expect(core.count('transcript')).toBe(before);
+  house.stop();
+});
+
+test('a sweep gives free space back in steps that let others write (G16)', async () => {
+  const folder = tempFolder();
+  const store = fileStore(folder).open();
+  const core = buildCore({ store });
+  await store.write((tx) => {
+    for (let n = 0; n < 4_000; n += 1) {
+      const row = { session_id: null, run_id: null, event_id: `$${n}`, role: 'human', speaker: 'x', text: 'x'.repeat(2_000) } as const;
+      tx.run(store.sql.insertInto('transcript').values({ ...row, room_id: ROOM, message: null, attachments: null, at: 0, tier: null }));
+    }
+  });
+  const size = () => statSync(join(folder, 'oracle.db')).size;
+  store.dropLog();
+  const before = size();
+  const house = keepHouse({ ...core, retentionMs: DAY_MS, removeIdleCheckpoints: () => 0 });
+
+  core.clock.advance(2 * DAY_MS);
+  await settle(200);
+
+  expect(size()).toBeLessThan(before / 4);
+  expect(statSync(join(folder, 'oracle.db-wal')).size).toBe(0);
+  house.stop();
+  store.close();
 });
