@@ -22,7 +22,7 @@ export interface Version {
 export interface ReplyFacts {
   readonly run: Run;
   readonly folded: FoldedRun;
-  /** `promptEvents` of the run. */
+  /** Events of the prompts it answers. */
   readonly prompts: readonly EventId[];
 }
 
@@ -86,9 +86,9 @@ function placeOf({ run, prompts }: ReplyFacts): Place {
 }
 
 /** The events a run answers. A prompt that came over HTTP is in the room as its mirror, once that is sent. */
-export function promptEvents(run: Run, outbox: Pick<Outbox, 'eventIdOf'>): EventId[] {
+export function promptEvents(promptIds: readonly string[], outbox: Pick<Outbox, 'eventIdOf'>): EventId[] {
   const events: EventId[] = [];
-  for (const { id } of run.prompts) {
+  for (const id of promptIds) {
     const parsed = parseEventId(id);
     const event = parsed.ok ? parsed.value : outbox.eventIdOf(noticeTxnId('mirror', id));
     if (event !== null) events.push(event);

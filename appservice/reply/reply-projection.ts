@@ -160,6 +160,15 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
     }
   }
 
+  /** What it answers: also what was said while it works, once it has taken that. Names them so that a lost database does not answer twice (G2). */
+  function promptsOf(tx: Tx, { isOver }: { isOver: boolean }): EventId[] {
+    const rows = tx.all(
+      store.sql.selectFrom('pending_inputs').select(['prompt_id', 'steers', 'consumed_at']).where('run_id', '=', run.id).orderBy('id'),
+    );
+    const own = rows.filter(({ steers, consumed_at }) => isOver || steers === 0 || consumed_at !== null).map(({ prompt_id }) => prompt_id);
+    return promptEvents(own.length === 0 ? run.prompts.map(({ id }) => id) : own, outbox);
+  }
+
   /** `onSent` is sooner and knows how long it took; this one also hears of rows that were given up, or sent before this view existed. */
   function watch(part: number, txnId: OutboxTxnId): void {
     outbox.settled(txnId, gone.signal).then(
@@ -254,7 +263,7 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
   async function write(due: readonly Version[]): Promise<void> {
     writing = true;
     try {
-      const facts = { run, folded, prompts: promptEvents(run, outbox) };
+      const facts = { run, folded, prompts: promptsOf(store.read, { isOver: false }) };
       const rows = due.map((version) => buildAnswerRow(version, facts));
       const written = await store.write((tx) => {
         if (silent || options.holds?.(tx, run) === false) return false;
@@ -290,7 +299,7 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
 
   function finish(tx: Tx, ended: FoldedRun): void {
     const shown = readShown(outbox.ofRun(tx, run.id));
-    const facts = { run, folded: ended, prompts: promptEvents(run, outbox) };
+    const facts = { run, folded: ended, prompts: promptsOf(tx, { isOver: true }) };
     for (const row of buildLastWord(facts, shown)) {
       if (row.editsTxn !== undefined) outbox.dropSuperseded(tx, row.editsTxn);
       outbox.insert(tx, row, clock.now());
