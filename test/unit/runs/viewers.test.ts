@@ -171,3 +171,13 @@ test('viewers at different places share nothing that is not theirs', async () =>
   const all = Array.from({ length: 11 }, (_, i) => i + 1);
   expect(await Promise.all(followed)).toEqual(places.map((after) => all.slice(after)));
 });
+
+test('a log of many pages is read to its end without waiting for a bell', async () => {
+  const log = createLog();
+  for (let i = 0; i < 2_499; i++) log.append('text', true);
+  const early = collect(log.viewers.follow(RUN, { after: 7, idleMs: 1_000, signal: never }));
+  log.append('end', true);
+
+  expect(await early).toEqual(Array.from({ length: 2_493 }, (_, i) => i + 8));
+  expect(await collect(log.viewers.follow(RUN, { after: 0, idleMs: 1_000, signal: never }))).toHaveLength(2_500);
+});
