@@ -22,7 +22,7 @@ import type { AnyOraclePlugin } from '../../src/plugin-api/define-oracle-plugin.
 import { systemClock } from '../../src/system-clock.ts';
 import { type MintProofs, newNonce, signContent } from '../../src/ucan/mint.ts';
 import { generateKey, type SigningKey } from '../../src/ucan/signing-key.ts';
-import { findFreePort } from '../../synapse-dev/homeserver/ports.ts';
+import { findQuietPorts } from '../../synapse-dev/homeserver/ports.ts';
 import type { RoomWatch, SeenMessage, Version } from '../../synapse-dev/homeserver/room-watch.ts';
 import { getAndStartSynapse, type Homeserver } from '../../synapse-dev/homeserver/start-synapse.ts';
 import type { MatrixEvent, UserClient } from '../../synapse-dev/homeserver/user-client.ts';
@@ -94,7 +94,7 @@ interface Seat {
 
 async function openWorld({ oracles }: { readonly oracles: number }): Promise<OpenWorld> {
   const dir = await mkdtemp(join(tmpdir(), 'matrix-oracle-e2e-'));
-  const seats = await Promise.all(Array.from({ length: oracles }, (_, index) => buildSeat(index)));
+  const seats = (await findQuietPorts(oracles)).map(buildSeat);
   const homeserver = await getAndStartSynapse({
     dir: join(dir, 'homeserver'),
     serverName: SERVER_NAME,
@@ -146,10 +146,9 @@ function expectCleanLog({ log, registration, expectedErrors }: TestOracle): void
   if (errors.length > 0) throw new Error(`the oracle logged errors:\n${describeLog(errors.slice(0, 10))}`);
 }
 
-async function buildSeat(index: number): Promise<Seat> {
+function buildSeat(port: number, index: number): Seat {
   // None may lie in another's namespace, which is `oracle` and `oracle_…`.
   const localpart = index === 0 ? 'oracle' : `oracle${index}`;
-  const port = await findFreePort();
   const registration = buildRegistration({
     id: `registration-${index}`,
     url: `http://127.0.0.1:${port}`,
@@ -181,7 +180,7 @@ export interface TestOracle {
   /** As SIGTERM does. */
   stop(): Promise<void>;
   /** `matrix-oracle start` as a process of its own, for what must be killed. Resolves when it is ready. */
-  startProcess(env?: Environment): Promise<OracleProcess>;
+  startProcess(env?: Environment, options?: ProcessOptions): Promise<OracleProcess>;
   /** What the homeserver would do. A string is sent as it is. */
   push(body: JsonObject | string, options?: { txnId?: string; token?: string }): Promise<Pushed>;
   /** What its sidecar says of it. */
@@ -204,8 +203,16 @@ export interface Pushed {
   readonly status: number;
   readonly body: JsonObject;
 }
+export interface ProcessOptions {
+  /** What is run in place of `matrix-oracle start`. */
+  readonly program?: string;
+  /** False: resolves at once. */
+  readonly waits?: boolean;
+}
 export interface OracleProcess {
   readonly pid: number;
+  /** Settles when it is gone. */
+  readonly ended: Promise<void>;
   /** Sends the signal and waits for the end. */
   kill(signal: 'SIGKILL' | 'SIGTERM'): Promise<void>;
 }
@@ -281,14 +288,16 @@ async function createTestOracle({ seat, homeserver, dataDir, env, plugins }: Ora
       await running?.stop();
       running = undefined;
     },
-    async startProcess(more = {}) {
-      const child = spawn(process.execPath, [CONDITION, BIN, 'start'], {
+    async startProcess(more = {}, { program, waits = true } = {}) {
+      const child = spawn(process.execPath, [CONDITION, ...(program === undefined ? [BIN, 'start'] : [program])], {
         cwd: tmpdir(),
         env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...settings(more) },
         stdio: ['ignore', 'pipe', 'pipe'],
       });
       const started = readProcess(child, take);
       processes.add(started);
+      void started.ended.then(() => processes.delete(started));
+      if (!waits) return started;
       const from = log.length;
       await within(
         Promise.race([
@@ -348,10 +357,7 @@ async function createTestOracle({ seat, homeserver, dataDir, env, plugins }: Ora
   return oracle;
 }
 
-interface ReadProcess extends OracleProcess {
-  readonly ended: Promise<void>;
-}
-function readProcess(child: ChildProcess, take: (line: string) => void): ReadProcess {
+function readProcess(child: ChildProcess, take: (line: string) => void): OracleProcess {
   const ended = new Promise<void>((resolve) => {
     child.once('exit', () => resolve());
     child.once('error', () => resolve());
