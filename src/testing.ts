@@ -130,7 +130,12 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
         signal: new AbortController().signal,
         isOver: () => over,
         plugin: 'test',
-        call: { id: `call${calls}`, tool: tool.name, mayWriteExternally: tool.effect === 'write' && tool.reach === 'external' },
+        call: {
+          id: `call${calls}`,
+          tool: tool.name,
+          mayWriteExternally: tool.effect === 'write' && tool.reach === 'external',
+          capability: tool.capability,
+        },
       });
       try {
         return await tool.handler(parsed, lastContext);

@@ -293,6 +293,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
           id: asked.id,
           tool: asked.name,
           mayWriteExternally: tool.definition.effect === 'write' && tool.definition.reach === 'external',
+          capability: tool.definition.capability,
         },
       }),
   });

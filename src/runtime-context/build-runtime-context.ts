@@ -5,6 +5,7 @@
 import type { BaseMessage } from '@langchain/core/messages';
 import type { Models } from '../models/models.ts';
 import type { LogFields, Logger } from '../observe/logger.ts';
+import type { ToolCapability } from '../plugin-api/define-tool.ts';
 import type { FrameData, Run } from '../runs/run.ts';
 import type { RunOutput } from '../runs/runner.ts';
 import type { Downstream } from '../ucan/downstream.ts';
@@ -39,7 +40,12 @@ export interface RuntimeContextSources {
   /** True from the moment the turn, or the tool call, is over. */
   readonly isOver: () => boolean;
   readonly plugin: string;
-  readonly call?: { readonly id: string; readonly tool: string; readonly mayWriteExternally: boolean };
+  readonly call?: {
+    readonly id: string;
+    readonly tool: string;
+    readonly mayWriteExternally: boolean;
+    readonly capability?: ToolCapability | undefined;
+  };
 }
 
 export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeContext {
@@ -55,7 +61,14 @@ export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeCont
     secrets: buildSecretsGroup(),
     blobStore: buildBlobStoreGroup(),
     matrix: buildMatrixGroup({ run, access: sources.matrix, signal, ...(call === undefined ? {} : { call }) }),
-    ucan: buildUcanGroup({ did: run.principalId, tier: run.tier, actingGrants: sources.actingGrants, downstream: sources.downstream }),
+    ucan: buildUcanGroup({
+      did: run.principalId,
+      tier: run.tier,
+      actingGrants: sources.actingGrants,
+      downstream: sources.downstream,
+      isTainted: sources.isTainted,
+      declared: call?.capability,
+    }),
     llm: { get: (role, params) => sources.models.get(role, params) },
     emit: buildEmitGroup(sources),
     logger: buildPluginLogger(sources.logger.child({ plugin: sources.plugin, ...(call === undefined ? {} : { tool: call.tool }) })),

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { OracleError } from '../../../src/errors.ts';
+import { ERRORS, OracleError } from '../../../src/errors.ts';
+import type { ToolCapability } from '../../../src/plugin-api/define-tool.ts';
 import type { Run } from '../../../src/runs/run.ts';
 import { buildUcanGroup } from '../../../src/runtime-context/ucan-group.ts';
 import { buildUserGroup } from '../../../src/runtime-context/user-group.ts';
@@ -16,10 +17,16 @@ const GRANTED = [
 const SERVICE = 'did:web:memory.example.org';
 const URL = 'https://memory.example.org';
 
-function setUp({ tier = 'signed', canSign = true }: { tier?: Run['tier']; canSign?: boolean } = {}) {
+interface SetUp {
+  tier?: Run['tier'];
+  canSign?: boolean;
+  tainted?: boolean;
+  declared?: ToolCapability;
+}
+function setUp({ tier = 'signed', canSign = true, tainted = false, declared }: SetUp = {}) {
   const { grants, downstream } = createTestAuthority({ granted: GRANTED, canSign, now: () => NOW });
   const live: StoredGrant[] = [...grants];
-  const ucan = buildUcanGroup({ did: TEST_USER, tier, actingGrants: () => live, downstream });
+  const ucan = buildUcanGroup({ did: TEST_USER, tier, actingGrants: () => live, downstream, isTainted: () => tainted, declared });
   return { ucan, live, grants };
 }
 const refusalOf = async (work: Promise<unknown>) => {
@@ -147,5 +154,35 @@ describe('rtCtx.user', () => {
     tainted = true;
 
     expect(user.tainted).toBe(true);
+  });
+});
+
+describe('in a tainted run', () => {
+  const declared = { action: 'memory/read', resource: 'ixo:memory' };
+  const outcome = async (capability: string, more: SetUp) => {
+    const minted = setUp({ tainted: true, ...more }).ucan.mintInvocation({ did: SERVICE, capability });
+    return minted.then(
+      () => 'minted',
+      (error: unknown) => (error as OracleError).refusal.code,
+    );
+  };
+
+  test.each<[string, string, SetUp, string]>([
+    ['what the tool has declared', 'memory/read ixo:memory', { declared }, 'minted'],
+    ['another ability', 'memory/write ixo:memory', { declared }, 'NEEDS_CONFIRMATION'],
+    ['another resource', 'fs/read ixo:filesystem', { declared }, 'NEEDS_CONFIRMATION'],
+    ['a resource whose ability is not said', 'ixo:memory', { declared }, 'NEEDS_CONFIRMATION'],
+    ['anything, by a tool that has declared nothing', 'memory/read ixo:memory', {}, 'NEEDS_CONFIRMATION'],
+    ['the same, untainted', 'memory/read ixo:memory', { tainted: false }, 'minted'],
+  ])('%s (%s): %j gives %s', async (_name, capability, more, expected) => {
+    expect(await outcome(capability, more)).toBe(expected);
+  });
+
+  test('a delegation that was handed over is used for nothing but what the tool has declared', async () => {
+    const { ucan, grants } = setUp({ tainted: true });
+    const car = grants[0]?.car ?? '';
+    const made = await ucan.createInvocationFromDelegation(car, URL, { can: 'memory/write', with: 'ixo:memory' });
+
+    expect(made).toEqual({ error: ERRORS.NEEDS_CONFIRMATION.message });
   });
 });
