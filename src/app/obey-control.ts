@@ -1,13 +1,20 @@
 /**
  * Orders from the command line: there is no admin over HTTP, the CLI writes a row and the running process executes it, so that two
  * programs never change the same state at once. Looked at every second; an order given while no process runs is carried out at the next start.
+ * Each kind of order is one function in a table, so that a further one needs no change here.
  */
-import type { RoomId } from '../ids.ts';
+import type { EventId, RoomId } from '../ids.ts';
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { Store } from '../store/store.ts';
+import { StorageError, type Store, type Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import { repeat } from './repeat.ts';
+
+/**
+ * Carries out one order. It says how that went with `done`, in the transaction that does it (its last, if it takes several): after a crash an order
+ * is carried out either never, and then again, or once. It may throw, and is tried again only when the disk failed it.
+ */
+export type Order = (argument: string, done: (tx: Tx, outcome: string) => void) => Promise<void>;
 
 export interface ControlOptions {
   readonly store: Store;
@@ -15,34 +22,53 @@ export interface ControlOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly nudge: (room: RoomId) => void;
+  /** By `control.kind`, beside those of the inbox. */
+  readonly orders?: Readonly<Record<string, Order>>;
 }
 const POLL_MS = 1_000;
 const BATCH = 100;
 
-export function obeyControl({ store, inbox, clock, logger, nudge }: ControlOptions): { stop(): void } {
+export function obeyControl({ store, inbox, clock, logger, nudge, orders = {} }: ControlOptions): { stop(): void } {
   const { sql } = store;
+  const known = new Map<string, Order>(Object.entries({ 'inbox.requeue': requeue, ...orders }));
+
+  async function requeue(argument: string, done: Parameters<Order>[1]): Promise<void> {
+    const room = await store.write((tx) => {
+      const row = tx.get(
+        sql
+          .selectFrom('inbox')
+          .select(['id', 'room_id'])
+          .where('event_id', '=', argument as EventId),
+      );
+      const isBack = row !== undefined && inbox.requeue(tx, row.id);
+      done(tx, isBack ? 'requeued' : 'not found among the dead rows');
+      return isBack ? row.room_id : null;
+    });
+    if (room !== null) nudge(room);
+  }
+
+  async function carryOut({ id, kind, argument }: { id: number; kind: string; argument: string }): Promise<void> {
+    const done = (tx: Tx, outcome: string): void => {
+      tx.run(sql.updateTable('control').set({ done_at: clock.now(), outcome }).where('id', '=', id));
+    };
+    const order = known.get(kind);
+    try {
+      if (order === undefined) await store.write((tx) => done(tx, 'unknown order'));
+      else await order(argument, done);
+    } catch (error) {
+      if (error instanceof StorageError) throw error;
+      // A bug: tried every second for ever it would keep every later order from being carried out.
+      logger.error({ reason: kind, err: error }, 'an order of the command line failed');
+      await store.write((tx) => done(tx, 'failed: see the log'));
+    }
+    logger.info({ reason: kind }, 'an order of the command line was carried out');
+  }
 
   async function look(): Promise<void> {
-    const orders = store.read.all(
+    const waiting = store.read.all(
       sql.selectFrom('control').select(['id', 'kind', 'argument']).where('done_at', 'is', null).orderBy('id').limit(BATCH),
     );
-    for (const order of orders) {
-      const room = await store.write((tx) => {
-        const row = tx.get(
-          sql
-            .selectFrom('inbox')
-            .select(['id', 'room_id'])
-            .where('event_id', '=', order.argument as never),
-        );
-        const known = order.kind === 'inbox.requeue';
-        const done = known && row !== undefined && inbox.requeue(tx, row.id);
-        const outcome = known ? (done ? 'requeued' : 'not found among the dead rows') : 'unknown order';
-        tx.run(sql.updateTable('control').set({ done_at: clock.now(), outcome }).where('id', '=', order.id));
-        return done ? row.room_id : null;
-      });
-      logger.info({ reason: order.kind, count: room === null ? 0 : 1 }, 'an order of the command line was carried out');
-      if (room !== null) nudge(room);
-    }
+    for (const order of waiting) await carryOut(order);
   }
   return repeat(look, {
     clock,

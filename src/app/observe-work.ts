@@ -1,23 +1,75 @@
 /** What the process tells of itself: gauges read at each scrape, counters of runs, and the parts that make it ready. */
+import { sql as raw, type SqlBool } from 'kysely';
 import type { ErrorCode } from '../errors.ts';
 import type { Inbox } from '../inbox/inbox.ts';
-import type { Metrics } from '../observe/metrics.ts';
+import type { Depths, Metrics } from '../observe/metrics.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import type { RunObservation } from '../runs/execute-run.ts';
+import type { Projection } from '../runs/projection.ts';
 import type { Health } from '../sidecar/deps.ts';
 import type { Store } from '../store/store.ts';
 
-export function readDepths({ inbox, outbox, scheduler, now }: { inbox: Inbox; outbox: Outbox; scheduler: number; now: number }) {
+export interface DepthSources {
+  readonly store: Store;
+  readonly inbox: Inbox;
+  readonly outbox: Outbox;
+  readonly scheduler: number;
+  readonly now: number;
+}
+/** Every one by an index of what is unfinished: a scrape costs the same whatever was said in the years before (G16). */
+export function readDepths({ store, inbox, outbox, scheduler, now }: DepthSources): Depths {
   const depth = inbox.depth();
+  const runs = readUnfinished(store);
+  const ageOf = (at: number | null): number => (at === null ? 0 : Math.max(0, now - at));
   return {
     inboxReady: depth.rows,
     inboxDead: depth.dead,
-    inboxOldestAgeMs: depth.oldestReceivedAt === null ? 0 : now - depth.oldestReceivedAt,
+    inboxOldestAgeMs: ageOf(depth.oldestReceivedAt),
     outboxReady: outbox.depth(),
+    outboxOldestAgeMs: ageOf(readOldestToSend(store)),
     outboxParked: outbox.parked(),
     runsActive: scheduler,
+    runsQueued: runs.queued,
+    runsRunning: runs.running,
+    runsWaiting: runs.waiting,
+    runsOldestAgeMs: ageOf(runs.oldestAt),
   };
 }
+
+/** Word for word the conditions of the partial indexes. */
+const IS_UNFINISHED = raw<SqlBool>`status in ('queued', 'running', 'waiting')`;
+const IS_READY = raw<SqlBool>`state = 'ready'`;
+
+function readUnfinished(store: Store): { queued: number; running: number; waiting: number; oldestAt: number | null } {
+  const rows = store.read.all(
+    store.sql
+      .selectFrom('runs')
+      .select((eb) => ['status', eb.fn.countAll<number>().as('count'), eb.fn.min('created_at').as('oldest')])
+      .where(IS_UNFINISHED)
+      .groupBy('status'),
+  );
+  const countOf = (status: string): number => rows.find((row) => row.status === status)?.count ?? 0;
+  const oldest = rows.map((row) => row.oldest);
+  return {
+    queued: countOf('queued'),
+    running: countOf('running'),
+    waiting: countOf('waiting'),
+    oldestAt: oldest.length === 0 ? null : Math.min(...oldest),
+  };
+}
+const readOldestToSend = (store: Store): number | null =>
+  store.read.get(store.sql.selectFrom('outbox').select('created_at').where(IS_READY).orderBy('seq').limit(1))?.created_at ?? null;
+
+/** A projection like any other: it reads in the log that a run goes on. */
+export const countResumes = (metrics: Pick<Metrics, 'runResumed'>): Projection => ({
+  open: () => ({
+    onFrames(frames) {
+      for (const frame of frames) if (frame.kind === 'run' && frame.data.state === 'resumed') metrics.runResumed();
+    },
+    onEnd: () => undefined,
+    close: () => undefined,
+  }),
+});
 
 /** A refusal in a room is one of the errors too; a run's own are counted when it ends. */
 export function observeAdmission(metrics: Metrics, outcome: string, reason: string): void {

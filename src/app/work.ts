@@ -59,10 +59,11 @@ import { eraseTakenBack } from './erase-taken-back.ts';
 import { keepHouse } from './keep-house.ts';
 import type { Agent } from './load-agent.ts';
 import { obeyControl } from './obey-control.ts';
-import { observeAdmission, observeRun, readDepths, readHealth } from './observe-work.ts';
+import { countResumes, observeAdmission, observeRun, readDepths, readHealth } from './observe-work.ts';
 import type { Data } from './open-data.ts';
 import { createPortal } from './portal.ts';
 import { createGreeting, createRoomWords } from './room-words.ts';
+import { createRunOrders } from './run-orders.ts';
 import { StartRefused } from './start-refused.ts';
 import { HomeserverDown, tellOutage } from './tell-outage.ts';
 
@@ -276,7 +277,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     heldUntil: (room) => reconciler.heldUntil(room),
     maxRooms: MAX_ROOMS_AT_ONCE,
   });
-  metrics.watch(() => readDepths({ inbox, outbox, scheduler: scheduler.active(), now: now() }));
+  metrics.watch(() => readDepths({ store, inbox, outbox, scheduler: scheduler.active(), now: now() }));
   let stopping = false;
   async function start(): Promise<void> {
     forgetTracing();
@@ -327,7 +328,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       transcript,
       clock,
       logger,
-      projections: [reply, viewers],
+      projections: [reply, viewers, countResumes(metrics)],
       runner: agent.runner,
       authority: runAuthority,
       observe: (event) => observeRun(metrics, event),
@@ -394,7 +395,14 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     retentionMs: config.retentionDays * DAY_MS,
     removeIdleCheckpoints: (before) => agent?.runner.removeIdleCheckpoints({ before, keep: runs.unfinishedOwners() }) ?? 0,
   });
-  const control = obeyControl({ store, inbox, clock, logger, nudge: (room) => dispatcher.nudge(room) });
+  const control = obeyControl({
+    store,
+    inbox,
+    clock,
+    logger,
+    nudge: (room) => dispatcher.nudge(room),
+    orders: createRunOrders({ store, runs, scheduler, authority: runAuthority, clock, newRunId }),
+  });
   const ready = start();
 
   return {

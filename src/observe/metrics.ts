@@ -45,12 +45,16 @@ const METRICS = {
   reconcile_rows_total: { kind: 'counter', help: 'Events that reconciliation found and the push had not brought.' },
   runs_total: { kind: 'counter', help: 'Runs that ended, by status.', labels: ['status'] },
   runs_active: { kind: 'gauge', help: 'Runs that are being executed now.' },
+  runs_unfinished: { kind: 'gauge', help: 'Runs that have not ended, by status: `queued`, `running` or `waiting`.', labels: ['status'] },
+  runs_oldest_unfinished_age_seconds: { kind: 'gauge', help: 'Age of the oldest run that has not ended; 0 when there is none.' },
+  runs_resumed_total: { kind: 'counter', help: 'Runs that went on after a crash, a stop or a full disk; each time counts.' },
   errors_total: { kind: 'counter', help: 'Refusals and failures by code (docs/errors.md).', labels: ['code'] },
   outbox_rows: {
     kind: 'gauge',
     help: 'Events to send: `ready` wait or are being sent, `parked` were refused by the homeserver.',
     labels: ['state'],
   },
+  outbox_oldest_age_seconds: { kind: 'gauge', help: 'Age of the oldest event that waits to be sent; 0 when there is none.' },
   edits_sent_total: { kind: 'counter', help: 'Edits of answers that the homeserver confirmed.' },
   model_tokens_total: { kind: 'counter', help: 'Tokens that the model counted, by direction.', labels: ['direction'] },
 } as const satisfies Record<string, MetricSpec>;
@@ -65,8 +69,15 @@ export interface Depths {
   /** Milliseconds; 0 when the inbox is empty. */
   readonly inboxOldestAgeMs: number;
   readonly outboxReady: number;
+  /** Milliseconds; 0 when nothing waits. */
+  readonly outboxOldestAgeMs: number;
   readonly outboxParked: number;
   readonly runsActive: number;
+  readonly runsQueued: number;
+  readonly runsRunning: number;
+  readonly runsWaiting: number;
+  /** Milliseconds; 0 when every run has ended. */
+  readonly runsOldestAgeMs: number;
 }
 
 export interface Metrics {
@@ -77,6 +88,7 @@ export interface Metrics {
   transaction(status: number, durationMs: number): void;
   reconciled(rows: number): void;
   runEnded(status: string): void;
+  runResumed(): void;
   error(code: string): void;
   editSent(): void;
   tokens(direction: 'input' | 'output', count: number): void;
@@ -114,7 +126,14 @@ export function createMetrics(): Metrics {
     gauge.set({ state: 'ready' }, depths.outboxReady);
     gauge.set({ state: 'parked' }, depths.outboxParked);
   });
+  watchGauge('outbox_oldest_age_seconds', (gauge, depths) => gauge.set(depths.outboxOldestAgeMs / 1_000));
   watchGauge('runs_active', (gauge, depths) => gauge.set(depths.runsActive));
+  watchGauge('runs_unfinished', (gauge, depths) => {
+    gauge.set({ status: 'queued' }, depths.runsQueued);
+    gauge.set({ status: 'running' }, depths.runsRunning);
+    gauge.set({ status: 'waiting' }, depths.runsWaiting);
+  });
+  watchGauge('runs_oldest_unfinished_age_seconds', (gauge, depths) => gauge.set(depths.runsOldestAgeMs / 1_000));
 
   return {
     registry,
@@ -133,6 +152,7 @@ function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
   const transactionTimes = new Histogram(optionsOf('transaction_duration_seconds', registry));
   const reconciled = new Counter(optionsOf('reconcile_rows_total', registry));
   const runs = new Counter(optionsOf('runs_total', registry));
+  const resumes = new Counter(optionsOf('runs_resumed_total', registry));
   const errors = new Counter(optionsOf('errors_total', registry));
   const edits = new Counter(optionsOf('edits_sent_total', registry));
   const tokens = new Counter(optionsOf('model_tokens_total', registry));
@@ -146,6 +166,7 @@ function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
     },
     reconciled: (rows) => reconciled.inc(rows),
     runEnded: (status) => runs.inc({ status }),
+    runResumed: () => resumes.inc(),
     error: (code) => errors.inc({ code }),
     editSent: () => edits.inc(),
     tokens: (direction, count) => tokens.inc({ direction }, count),

@@ -46,7 +46,7 @@ export async function runAudit({ user, run, since, limit, json, settings }: Audi
   }
 }
 
-interface Filter {
+export interface Filter {
   readonly where: string;
   readonly values: readonly (string | number)[];
 }
@@ -62,7 +62,7 @@ function buildFilter({ user, run, since }: { user: string | undefined; run: stri
   return { where: parts.map(({ where }) => `(${where})`).join(' AND ') || '1', values: parts.flatMap(({ values }) => values) };
 }
 
-function buildUserFilter(user: string): Filter {
+export function buildUserFilter(user: string): Filter {
   const account = parseUserId(user);
   if (account.ok) return { where: 'matrix_user_id = ? OR principal_id = ?', values: [user, unsignedPrincipalId(account.value)] };
   if (parseDid(user).ok) return { where: 'principal_id = ?', values: [user] };

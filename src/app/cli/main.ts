@@ -41,6 +41,7 @@ function buildProgram(): Command {
   addMint(program);
   addKey(program);
   addInbox(program);
+  addRuns(program);
   addAudit(program);
   addGrantUse(program);
   addDemo(program);
@@ -189,6 +190,46 @@ function addInbox(program: Command): void {
     .option(...SETTINGS)
     .addHelpText('after', example("inbox requeue '$event'"))
     .action(async (events, options) => (await import('./inbox.ts')).runInboxRequeue(events, options));
+}
+
+function addRuns(program: Command): void {
+  const runs = program
+    .command('runs')
+    .description('look at answers that are being made or were made, end one, have a failed one made again')
+    .addHelpText('after', example('runs list --status unfinished'));
+  runs
+    .command('list')
+    .description('list runs, the newest first; never what was said')
+    .option('--status <status>', 'a status, all, or unfinished', 'all')
+    .option('--user <id>', 'of this Matrix account or DID')
+    .option('--limit <n>', 'at most so many rows', parseLimit, 50)
+    .option('--json', 'print JSON', false)
+    .option(...SETTINGS)
+    .addHelpText('after', example('runs list --status failed --user @alice:example.org'))
+    .action(async (options) => (await import('./runs.ts')).runRunsList(options));
+  runs
+    .command('show')
+    .description('show one run: record, times, frames by kind, tools, what was sent')
+    .argument('<run>', 'run id')
+    .option('--text', 'print prompt and answer as well', false)
+    .option('--json', 'print JSON', false)
+    .option(...SETTINGS)
+    .addHelpText('after', example('runs show 01KB7Q3V5M8T2X4Z6A9C1E3G5J'))
+    .action(async (run, options) => (await import('./runs.ts')).runRunsShow(run, options));
+  runs
+    .command('cancel')
+    .description('end a run; what it said stays, with a marker')
+    .argument('<run>', 'run id')
+    .option(...SETTINGS)
+    .addHelpText('after', example('runs cancel 01KB7Q3V5M8T2X4Z6A9C1E3G5J'))
+    .action(async (run, options) => (await import('./runs.ts')).runRunsCancel(run, options));
+  runs
+    .command('retry')
+    .description('have the prompts of a failed or interrupted run answered by a new run, under the same authority')
+    .argument('<run>', 'run id')
+    .option(...SETTINGS)
+    .addHelpText('after', example('runs retry 01KB7Q3V5M8T2X4Z6A9C1E3G5J'))
+    .action(async (run, options) => (await import('./runs.ts')).runRunsRetry(run, options));
 }
 
 function addAudit(program: Command): void {

@@ -2,7 +2,19 @@ import { expect, test } from 'vitest';
 import { createMetrics, describeMetrics } from '../../../src/observe/metrics.ts';
 import { startMetricsServer } from '../../../src/observe/metrics-server.ts';
 
-const DEPTHS = { inboxReady: 3, inboxDead: 1, inboxOldestAgeMs: 2_500, outboxReady: 7, outboxParked: 2, runsActive: 4 };
+const DEPTHS = {
+  inboxReady: 3,
+  inboxDead: 1,
+  inboxOldestAgeMs: 2_500,
+  outboxReady: 7,
+  outboxOldestAgeMs: 1_500,
+  outboxParked: 2,
+  runsActive: 4,
+  runsQueued: 5,
+  runsRunning: 6,
+  runsWaiting: 1,
+  runsOldestAgeMs: 60_000,
+};
 
 test('what is counted is found in the exposition under the prefix', async () => {
   const metrics = createMetrics();
@@ -12,6 +24,7 @@ test('what is counted is found in the exposition under the prefix', async () => 
   metrics.transaction(200, 3);
   metrics.error('REPLAY');
   metrics.runEnded('completed');
+  metrics.runResumed();
   metrics.firstToken(900);
   metrics.editSent();
   metrics.reconciled(19);
@@ -24,6 +37,7 @@ test('what is counted is found in the exposition under the prefix', async () => 
   expect(text).toContain('matrix_oracle_transactions_total{status="200"} 1');
   expect(text).toContain('matrix_oracle_errors_total{code="REPLAY"} 1');
   expect(text).toContain('matrix_oracle_runs_total{status="completed"} 1');
+  expect(text).toContain('matrix_oracle_runs_resumed_total 1');
   expect(text).toContain('matrix_oracle_time_to_first_token_seconds_sum 0.9');
   expect(text).toContain('matrix_oracle_edits_sent_total 1');
   expect(text).toContain('matrix_oracle_reconcile_rows_total 19');
@@ -46,7 +60,12 @@ test('depths are read at the scrape, not when they change', async () => {
   expect(text).toContain('matrix_oracle_inbox_rows{state="dead"} 1');
   expect(text).toContain('matrix_oracle_inbox_oldest_age_seconds 2.5');
   expect(text).toContain('matrix_oracle_outbox_rows{state="parked"} 2');
+  expect(text).toContain('matrix_oracle_outbox_oldest_age_seconds 1.5');
   expect(text).toContain('matrix_oracle_runs_active 4');
+  expect(text).toContain('matrix_oracle_runs_unfinished{status="queued"} 5');
+  expect(text).toContain('matrix_oracle_runs_unfinished{status="running"} 6');
+  expect(text).toContain('matrix_oracle_runs_unfinished{status="waiting"} 1');
+  expect(text).toContain('matrix_oracle_runs_oldest_unfinished_age_seconds 60');
 });
 
 test('two oracles in one process do not add up', async () => {

@@ -31,7 +31,7 @@ test('a key or a folder that others can read is a fault (G12)', async () => {
   expect(JSON.stringify(checks)).toContain('chmod 600');
 });
 
-test('parked and dead rows are counted, with the reason of the newest', async () => {
+test('parked and dead rows are counted, with their reasons', async () => {
   openStore({ path: join(dir, 'oracle.db'), now: 0 }).close();
   const clean = await run();
   const database = new Sqlite(join(dir, 'oracle.db'));
@@ -43,8 +43,8 @@ test('parked and dead rows are counted, with the reason of the newest', async ()
 
   const stuck = await run();
 
-  expect(shortOf(clean)).toEqual(['key file skipped', 'database ok', 'outbox ok', 'inbox ok']);
-  expect(shortOf(stuck)).toEqual(['key file skipped', 'database ok', 'outbox failed', 'inbox failed']);
+  expect(shortOf(clean)).toEqual(['key file skipped', 'database ok', 'outbox ok', 'inbox ok', 'runs ok', 'size ok']);
+  expect(shortOf(stuck)).toEqual(['key file skipped', 'database ok', 'outbox failed', 'inbox failed', 'runs ok', 'size ok']);
   expect(JSON.stringify(stuck)).toContain('413 M_TOO_LARGE');
 });
 
@@ -74,4 +74,53 @@ test('a folder in the place of the database is a fault', async () => {
   mkdirSync(join(dir, 'oracle.db'));
 
   expect(shortOf(await run())).toEqual(['key file skipped', 'database failed']);
+});
+
+const NOW = 1_800_000_000_000;
+
+function createRun(status: string, { createdAt, deadlineAt }: { createdAt: number; deadlineAt: number | null }): void {
+  const path = join(dir, 'oracle.db');
+  openStore({ path, now: 0 }).close();
+  const database = new Sqlite(path);
+  database.exec(
+    "INSERT INTO sessions (session_id, room_id, owner, kind, created_at, last_at) VALUES ('$s', '!r', '@a:x', 'rolling', 1, 1)",
+  );
+  database
+    .prepare(
+      `INSERT INTO runs (run_id, session_id, room_id, owner, principal_id, matrix_user_id, tier, client, request_id, hints, direct, status, created_at, deadline_at)
+       VALUES ('01RUN', '$s', '!r', 'o', 'p', '@a:x', 'listed', 'matrix', 'q', '{"v":1}', 1, ?, ?, ?)`,
+    )
+    .run(status, createdAt, deadlineAt);
+  database.close();
+}
+
+test.each([
+  ['works and has time left', 'running', { createdAt: NOW - 200_000, deadlineAt: NOW + 100_000 }, 'ok'],
+  ['is ended any moment', 'running', { createdAt: NOW - 300_000, deadlineAt: NOW - 10_000 }, 'ok'],
+  ['should have ended long ago', 'running', { createdAt: NOW - 900_000, deadlineAt: NOW - 600_000 }, 'failed'],
+  ['waits its turn', 'queued', { createdAt: NOW - 60_000, deadlineAt: null }, 'ok'],
+  ['was never started', 'queued', { createdAt: NOW - 3_600_000, deadlineAt: null }, 'failed'],
+  ['ended long ago', 'completed', { createdAt: NOW - 3_600_000, deadlineAt: NOW - 3_000_000 }, 'ok'],
+])('a run that %s (%s)', async (_, status, times, expected) => {
+  createRun(status, times);
+
+  const checks = await Array.fromAsync(checkData({ dataDir: dir, oracleKeyFile: undefined }, { now: NOW }));
+
+  const check = checks.find(({ name }) => name === 'runs');
+  expect(check?.status).toBe(expected);
+  if (expected === 'failed') expect(JSON.stringify(check)).toContain('matrix-oracle runs show 01RUN');
+});
+
+test('events that wait long are a warning that says since when and why', async () => {
+  openStore({ path: join(dir, 'oracle.db'), now: 0 }).close();
+  const database = new Sqlite(join(dir, 'oracle.db'));
+  database.exec(`INSERT INTO outbox (txn_id, lane, room_id, sender, device_id, kind, event_type, content, deadline_at, created_at, state, error)
+    VALUES ('t', 'l', '!r', '@o:x', 'D', 'answer', 'm.room.message', '{}', 1, ${NOW - 1_200_000}, 'ready', 'ECONNREFUSED')`);
+  database.close();
+
+  const checks = await Array.fromAsync(checkData({ dataDir: dir, oracleKeyFile: undefined }, { now: NOW }));
+
+  const check = checks.find(({ name }) => name === 'outbox');
+  expect(check?.status).toBe('warning');
+  expect(check?.detail).toContain('20 min because of ECONNREFUSED');
 });
