@@ -1,6 +1,7 @@
 /** Streams over a real socket: what inject cannot show is who leaves, who reads slowly, and what arrives before the end. */
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { EventSource } from 'undici';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { RunId } from '../../../src/ids.ts';
 import type { RunOutput } from '../../../src/runs/runner.ts';
 import { createTextReader, readEvents } from '../../../src/sidecar/watch-run.ts';
@@ -294,4 +295,44 @@ test('two hundred readers of one run cost one read of its log each flush', async
   for (const seen of await world.settle(Promise.all(readers))) expect(seen).toEqual(['started', 'a', 'b', 'c', 'd', 'e', 'completed']);
   // The whole text at the end: once for the client, once for all who read here, whatever their number.
   expect([reads, folds]).toEqual([6, 2]);
+});
+
+test('a browser’s EventSource follows a run with tickets: what breaks is resumed with the next one, event by event (G7)', async () => {
+  const run = conduct();
+  const first = open(say('hi', { fields: { stream: true } }));
+  await until(run.running);
+  const runId = (await first.response).headers['x-run-id'] as string;
+  const seen: { type: string; id: string; data: any }[] = [];
+  const tickets = async (): Promise<string> =>
+    (await world.inject(signed({ method: 'POST', path: `/runs/${runId}/ticket`, body: {} }))).json().ticket;
+  const follow = async (): Promise<EventSource> => {
+    const source = new EventSource(`http://127.0.0.1:${port}/runs/${runId}?ticket=${await tickets()}&after=${seen.at(-1)?.id || '0'}`, {
+      node: { reconnectionTime: 1 },
+    });
+    for (const type of ['run', 'message', 'done']) {
+      source.addEventListener(type, (event: any) => {
+        if (event.lastEventId !== '') seen.push({ type, id: event.lastEventId, data: JSON.parse(event.data) });
+      });
+    }
+    return source;
+  };
+  const source = await follow();
+  run.text('one ');
+  await until(() => seen.some(({ data }) => data.content === 'one '));
+  world.app.server.closeAllConnections();
+  // It comes back by itself, its ticket is used up, and it gives up: its page asks for another.
+  await vi.waitFor(() => expect(source.readyState).toBe(EventSource.CLOSED), { timeout: 10_000, interval: 5 });
+  run.text('two');
+  await world.clock.advanceAsync(100);
+  const next = await follow();
+  run.finish();
+  await until(() => seen.at(-1)?.type === 'done');
+  next.close();
+  expect(seen.map(({ type, id, data }) => [type, id, data.content ?? data.status ?? data.state])).toEqual([
+    ['run', '1', 'started'],
+    ['message', '2', 'one '],
+    ['message', '3', 'two'],
+    ['done', '4', 'completed'],
+  ]);
+  await until(() => world.viewers.count() === 0);
 });
