@@ -7,6 +7,7 @@ import clock from '../../plugins/clock/plugin.ts';
 import room from '../../plugins/room/plugin.ts';
 import { createMainRunner, type MainRunner } from '../agent/main-agent.ts';
 import type { Config } from '../config.ts';
+import { parseDid } from '../ids.ts';
 import { createModels, type Models } from '../models/models.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
@@ -18,6 +19,7 @@ import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import { writeAudit } from '../turn/audit.ts';
+import type { Links } from '../turn/links.ts';
 import type { RunAuthority } from '../turn/run-authority.ts';
 import type { Downstream } from '../ucan/downstream.ts';
 import { StartRefused } from './start-refused.ts';
@@ -31,6 +33,7 @@ export interface LoadAgentOptions {
   readonly logger: Logger;
   readonly transcript: Transcript;
   readonly matrix: MatrixAccess;
+  readonly links: Pick<Links, 'of'>;
   readonly authority: RunAuthority;
   readonly downstream: Downstream;
   readonly checkpointFolder: string;
@@ -68,6 +71,7 @@ export function loadAgent(options: LoadAgentOptions): Agent {
     audit: (entry) => store.write((tx) => writeAudit(store, tx, entry)),
     checkpointFolder: options.checkpointFolder,
     oracleName: config.oracleName,
+    names: { room: () => null, speaker: (principal) => nameSpeaker(principal, options.links) },
     contextMessages: config.contextMessages,
     chance: options.chance,
   });
@@ -85,4 +89,10 @@ function planAbilitiesToAsk({ plugins, tools }: PluginRegistry): AbilityToAsk[] 
     asked.set(`${can} ${resource}`, { can, with: resource, title: `${titles.get(plugin) ?? plugin}: ${definition.name}` });
   }
   return [...asked.values()];
+}
+
+/** In a group the model may repeat how people are named to it, and nobody's DID is said in public (DESIGN §5): signed speakers have their account's name. */
+function nameSpeaker(principal: string, links: Pick<Links, 'of'>): string | null {
+  const did = parseDid(principal);
+  return did.ok ? (links.of(did.value)?.userId ?? 'somebody') : null;
 }
