@@ -132,14 +132,7 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
   }
 
   const store: Store = {
-    sql: new Kysely<Schema>({
-      dialect: {
-        createAdapter: () => new SqliteAdapter(),
-        createDriver: () => new DummyDriver(),
-        createIntrospector: (db) => new SqliteIntrospector(db),
-        createQueryCompiler: () => new SqliteQueryCompiler(),
-      },
-    }),
+    sql: createBuilder(),
     read: tx,
     write: (change) =>
       new Promise((resolve, reject) => {
@@ -182,6 +175,19 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
   };
   return store;
 }
+
+const createBuilder = (): Kysely<Schema> =>
+  new Kysely<Schema>({
+    dialect: {
+      createAdapter: () => new SqliteAdapter(),
+      createDriver: () => new DummyDriver(),
+      createIntrospector: (db) => new SqliteIntrospector(db),
+      createQueryCompiler: () => new SqliteQueryCompiler(),
+    },
+  });
+
+/** For commands beside the running process, which neither migrate nor write through a store. */
+export const readerOf = (database: Database): Pick<Store, 'sql' | 'read'> => ({ sql: createBuilder(), read: createTx(database) });
 
 const INCREMENTAL = 2;
 /** A VACUUM of so much takes a few seconds; a larger file keeps its size, and what is free in it is used again. */

@@ -12,8 +12,8 @@ import { checkpointName } from './checkpoint-name.ts';
 /** Nobody holds a lock for longer: steps are single synchronous transactions. */
 const BUSY_TIMEOUT_MS = 1_000;
 
-/** Without `thread` all of the owner's. Returns whether there was a file. */
-export function eraseCheckpoints(folder: string, { owner, thread }: { owner: OwnerId; thread?: SessionId }): boolean {
+/** Without `thread` all of the owner's; `null`: only what earlier turns left in free pages, safe at any time. Returns whether there was a file. */
+export function eraseCheckpoints(folder: string, { owner, thread }: { owner: OwnerId; thread?: SessionId | null }): boolean {
   const name = checkpointName(owner);
   // Set aside because it was damaged: nobody can say what is in it.
   for (const file of existsSync(folder) ? readdirSync(folder) : []) {
@@ -30,7 +30,7 @@ export function eraseCheckpoints(folder: string, { owner, thread }: { owner: Own
     database.transaction(() => {
       for (const table of tables as string[]) {
         if (thread === undefined) database.prepare(`DELETE FROM ${table}`).run();
-        else database.prepare(`DELETE FROM ${table} WHERE thread_id = ?`).run(thread);
+        else if (thread !== null) database.prepare(`DELETE FROM ${table} WHERE thread_id = ?`).run(thread);
       }
     })();
     // Earlier turns lie in free pages as well: the saver deletes without overwriting.
