@@ -12,7 +12,8 @@ import { repeat } from './repeat.ts';
 
 /**
  * Carries out one order. It says how that went with `done`, in the transaction that does it (its last, if it takes several): after a crash an order
- * is carried out either never, and then again, or once. It may throw, and is tried again only when the disk failed it.
+ * is carried out either never, and then again, or once. It may throw, and is tried again only when the disk failed it, or when it returned without
+ * having said how it went: it waits for something.
  */
 export type Order = (argument: string, done: (tx: Tx, outcome: string) => void) => Promise<void>;
 
@@ -48,7 +49,9 @@ export function obeyControl({ store, inbox, clock, logger, nudge, orders = {} }:
   }
 
   async function carryOut({ id, kind, argument }: { id: number; kind: string; argument: string }): Promise<void> {
+    let isDone = false;
     const done = (tx: Tx, outcome: string): void => {
+      isDone = true;
       tx.run(sql.updateTable('control').set({ done_at: clock.now(), outcome }).where('id', '=', id));
     };
     const order = known.get(kind);
@@ -61,7 +64,8 @@ export function obeyControl({ store, inbox, clock, logger, nudge, orders = {} }:
       logger.error({ reason: kind, err: error }, 'an order of the command line failed');
       await store.write((tx) => done(tx, 'failed: see the log'));
     }
-    logger.info({ reason: kind }, 'an order of the command line was carried out');
+    // One that waits for something says nothing yet, and is looked at again.
+    if (isDone) logger.info({ reason: kind }, 'an order of the command line was carried out');
   }
 
   async function look(): Promise<void> {

@@ -43,6 +43,7 @@ function buildProgram(): Command {
   addInbox(program);
   addRuns(program);
   addAudit(program);
+  addForget(program);
   addGrantUse(program);
   addDemo(program);
   return program;
@@ -244,6 +245,17 @@ function addAudit(program: Command): void {
     .option(...SETTINGS)
     .addHelpText('after', example('audit --user @alice:example.org --since 2h'))
     .action(async (options) => (await import('./audit.ts')).runAudit(options));
+}
+
+function addForget(program: Command): void {
+  program
+    .command('forget')
+    .description('delete for good what is kept of one person; the audit log stays')
+    .requiredOption('--user <id>', 'Matrix account or DID')
+    .option('--yes', 'do not ask', false)
+    .option(...SETTINGS)
+    .addHelpText('after', example('forget --user @alice:example.org'))
+    .action(async (options) => (await import('./forget.ts')).runForget(options));
 }
 
 function addGrantUse(program: Command): void {
