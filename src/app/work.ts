@@ -43,7 +43,6 @@ import { createTranscript } from '../sessions/transcript.ts';
 import { readAuthorisePage } from '../sidecar/pages/read-pages.ts';
 import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
 import { createSidecar } from '../sidecar/sidecar.ts';
-import { eraseCheckpoints } from '../store/checkpoints/erase-checkpoints.ts';
 import { type Clock, sleep } from '../time.ts';
 import { createAuthenticate } from '../turn/authenticate.ts';
 import { createCheckBalance } from '../turn/check-balance.ts';
@@ -56,6 +55,8 @@ import { verifyLegacy } from '../ucan/legacy-invocation.ts';
 import { createAuthority } from './authority.ts';
 import { dataPaths } from './data-paths.ts';
 import { eraseTakenBack } from './erase-taken-back.ts';
+import { createForgetOrder, FORGET_ORDER } from './forget-order.ts';
+import { eraserOf } from './forget-person.ts';
 import { keepHouse } from './keep-house.ts';
 import type { Agent } from './load-agent.ts';
 import { obeyControl } from './obey-control.ts';
@@ -379,13 +380,8 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     throw error;
   });
   logger.info({ port: Number(new URL(sidecarUrl).port) }, 'listening for portals');
-  const checkpointFolder = dataPaths(config.dataDir).checkpoints;
-  const eraser = eraseTakenBack({
-    store,
-    clock,
-    logger,
-    eraseCheckpoints: (owner, thread) => void eraseCheckpoints(checkpointFolder, { owner, thread }),
-  });
+  const erase = eraserOf(dataPaths(config.dataDir));
+  const eraser = eraseTakenBack({ store, clock, logger, eraseCheckpoints: erase });
   const house = keepHouse({
     store,
     inbox,
@@ -401,7 +397,10 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     clock,
     logger,
     nudge: (room) => dispatcher.nudge(room),
-    orders: createRunOrders({ store, runs, scheduler, authority: runAuthority, clock, newRunId }),
+    orders: {
+      ...createRunOrders({ store, runs, scheduler, authority: runAuthority, clock, newRunId }),
+      [FORGET_ORDER]: createForgetOrder({ store, runs, scheduler, clock, eraseCheckpoints: erase }),
+    },
   });
   const ready = start();
 
