@@ -60,6 +60,7 @@ function decideItem(event: RoomEvent, oracle: UserId): InboxItem {
   }
   if (event.sender === oracle) return { ...base, kind: 'own', run: readOwnRun(event.content) };
   if (event.kind === 'redaction') return { ...base, kind: 'redaction', target: event.redacts };
+  if (event.kind === 'reaction') return { ...base, kind: 'reaction', target: event.target, key: event.key };
   return event.kind === 'message' ? { ...base, ...decideMessage(event) } : { ...base, kind: 'other', type: event.type };
 }
 

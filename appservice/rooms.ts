@@ -59,6 +59,8 @@ const MAX_ROOMS = 2_000;
 const MAX_SENDERS = 5_000;
 /** In a room this large members come and go all the time: they are read again only after a while, and it is a group meanwhile. */
 const LARGE_ROOM_MEMBERS = 100;
+/** Never written: a room may name its own level for our settings, like for any state. */
+const SETTINGS_TYPE = 'ixo.oracle.settings';
 const MEMBERS_FRESH_MS = 10 * 60_000;
 const DIRECT_LIST_FRESH_MS = 10 * 60_000;
 
@@ -224,6 +226,11 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
     async mayRedact(room, user) {
       const { power, members } = await snapshotOf(room);
       return members.get(user)?.membership === 'join' && decidePowerLevel(power, user) >= decideRedactLevel(power);
+    },
+    async maySetState(room, user) {
+      const { power, members } = await snapshotOf(room);
+      const needed = decideNeededLevel(power, { type: SETTINGS_TYPE, isState: true });
+      return members.get(user)?.membership === 'join' && decidePowerLevel(power, user) >= needed;
     },
     async maySend(room, user, event) {
       const { power, members } = await snapshotOf(room);

@@ -4,7 +4,7 @@
  */
 import type { Commands } from '../commands/commands.ts';
 import type { OwnGrants } from '../commands/own-grants.ts';
-import type { Command } from '../commands/read-command.ts';
+import type { AuthorityCommand } from '../commands/read-command.ts';
 import { type ErrorCode, refusal } from '../errors.ts';
 import { type EventId, noticeTxnId, type RoomId, type TokenId, type UserId } from '../ids.ts';
 import type { InboxRow } from '../inbox/inbox.ts';
@@ -37,8 +37,8 @@ export interface ReceiptWords {
 
 type Item<Kind extends InboxItem['kind']> = Extract<InboxItem, { kind: Kind }>;
 export interface AdmitAuthority {
-  /** A command that stands in a direct room. */
-  obey(row: InboxRow, message: MessageItem, command: Command): Promise<void>;
+  /** A command that stands in a direct room; the usage of one that works anywhere. */
+  obey(row: InboxRow, message: MessageItem, command: AuthorityCommand): Promise<void>;
   take(row: InboxRow, item: Item<'grant' | 'revoke' | 'state_grant'>): Promise<void>;
 }
 
@@ -51,7 +51,7 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
   const { store, inbox, actions, known, rules, now, oracle, commands, registerGrant, ownGrants, outbox, receiptWords, onRevoked } = options;
   const { note, finish, ignore, factsOf } = end;
 
-  async function carryOut(row: InboxRow, sender: UserId, command: Command, threadRoot: EventId | null): Promise<void> {
+  async function carryOut(row: InboxRow, sender: UserId, command: AuthorityCommand, threadRoot: EventId | null): Promise<void> {
     const { refused, after } = await store.write((tx) => {
       const at = now();
       const sentAt = at - latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: at });

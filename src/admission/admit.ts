@@ -9,10 +9,12 @@ import type { Inbox, InboxRow } from '../inbox/inbox.ts';
 import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
 import { assertNever, type Result } from '../result.ts';
+import type { Control } from '../runs/control.ts';
 import type { Inputs } from '../runs/inputs.ts';
 import type { Runs } from '../runs/ledger.ts';
 import { type TurnHints, turnHints } from '../runs/run.ts';
 import type { Scheduler } from '../runs/scheduler.ts';
+import type { RoomSettings } from '../sessions/room-settings.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { MatrixIncoming } from '../turn/prompt.ts';
@@ -21,6 +23,7 @@ import { MESSAGE_ABILITY } from '../ucan/abilities.ts';
 import { type AccessRules, mayInvite, mayUse } from './access.ts';
 import { type AuthorityOptions, createAdmitAuthority } from './admit-authority.ts';
 import { createAdmitChange } from './admit-change.ts';
+import { createAdmitControl } from './admit-control.ts';
 import { createAdmitRoom } from './admit-room.ts';
 import { type Admission, decideAdmission, isBotLoop, latenessOf, type Screened, screenItem, type TurnTimes } from './decide-admission.ts';
 import { createEndRow } from './end-row.ts';
@@ -39,6 +42,8 @@ export interface AdmitOptions extends AuthorityOptions {
   readonly known: KnownRooms;
   readonly runs: Runs;
   readonly inputs: Inputs;
+  readonly control: Control;
+  readonly settings: RoomSettings;
   readonly scheduler: Scheduler;
   readonly transcript: Transcript;
   readonly notices: Notices;
@@ -75,6 +80,7 @@ export function createAdmit(options: AdmitOptions): Admit {
   const change = createAdmitChange(options, end);
   const refuseRow = createRefuseRow(options, end);
   const authority = createAdmitAuthority(options, end, refuseRow);
+  const control = createAdmitControl(options, end);
 
   /** Monotonic ms; no earlier than what could still be answered, so that a claimed age buys little (G14). */
   const sentAtOf = (row: InboxRow): number =>
@@ -111,6 +117,8 @@ export function createAdmit(options: AdmitOptions): Admit {
         return item.kind === 'edit' ? change.amend(row, item) : ignore(row, 'not_a_prompt');
       case 'redaction':
         return change.redact(row, item, screened.target);
+      case 'stop':
+        return control.react(row, item.sender, screened.target);
       case 'authority':
         return item.kind === 'grant' || item.kind === 'revoke' || item.kind === 'state_grant'
           ? authority.take(row, item)
@@ -135,6 +143,8 @@ export function createAdmit(options: AdmitOptions): Admit {
         return refuse(row, message, facts, { refusal: refusal('NOT_ALLOWED'), principal: null });
       case 'command':
         return authority.obey(row, message, admission.command);
+      case 'control':
+        return control.obey(row, message, admission.command, facts.kind === 'direct');
       case 'command_in_group':
         return refuse(row, message, facts, { refusal: refusal('BAD_REQUEST', { message: ONLY_IN_DIRECT }), principal: null });
       case 'admit':
@@ -158,11 +168,17 @@ export function createAdmit(options: AdmitOptions): Admit {
       commandPrefix: options.commandPrefix,
       oracleName: options.oracleName,
       repliesToOracle: mightReply && message.inReplyTo !== null && (await rooms.senderOf(row.roomId, message.inReplyTo)) === oracle,
+      inOwnThread: room.kind === 'group' && message.thread !== null && hasConversation(row.roomId, message.thread),
       answeredInThreadAt: message.thread === null ? null : lastAnswerTo(message.sender, row.roomId, message.thread),
       now: at,
       botLoop: isBotLoop(recentTurns(row.roomId, message.sender), at, options.botHopBudget),
     });
   }
+
+  const hasConversation = (room: RoomId, thread: EventId): boolean =>
+    store.read.get(
+      sql.selectFrom('sessions').select('session_id').where('thread_root', '=', thread).where('room_id', '=', room).limit(1),
+    ) !== undefined;
 
   function lastAnswerTo(user: UserId, room: RoomId, thread: EventId): number | null {
     const row = store.read.get(

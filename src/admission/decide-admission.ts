@@ -3,9 +3,17 @@
  * Two steps, because the first needs nothing from the network: `screenItem` throws out what can never be a prompt, `decideAdmission`
  * judges a message with the facts of its room (DESIGN §2, §7). Pure; the reasons are the labels of the admission counter.
  */
-import { afterMention, type Command, readCommand } from '../commands/read-command.ts';
+import {
+  type AuthorityCommand,
+  afterMention,
+  type Command,
+  type ControlCommand,
+  isControl,
+  readCommand,
+} from '../commands/read-command.ts';
 import type { EventId, UserId } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
+import type { CancelRefusal } from '../runs/control.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
 import type { RoomFacts } from './room-facts.ts';
 
@@ -28,7 +36,9 @@ export type IgnoreReason =
   | 'edit_too_late'
   | 'edit_of_another'
   | 'unreadable'
+  | 'edit_refused'
   | 'redaction'
+  | CancelRefusal
   | 'membership'
   | 'late'
   | 'not_direct'
@@ -51,6 +61,8 @@ export type Screened =
   | { readonly kind: 'message'; readonly message: MessageItem }
   | { readonly kind: 'edit'; readonly target: EventId }
   | { readonly kind: 'redaction'; readonly target: EventId }
+  /** 🛑 on a prompt or on any event of an answer. */
+  | { readonly kind: 'stop'; readonly target: EventId }
   | { readonly kind: 'authority' };
 
 export interface Screening {
@@ -82,11 +94,15 @@ export function screenItem(item: InboxItem, { oracle, floodAllows, mayInvite, se
   if (item.kind === 'other') return ignore('not_a_prompt');
   if (!floodAllows) return ignore('flood');
   if (item.kind === 'redaction') return { kind: 'redaction', target: item.target };
+  if (item.kind === 'reaction') return isStopSign(item.key) ? { kind: 'stop', target: item.target } : ignore('not_a_prompt');
   if (item.sentAt < seenSince) return ignore('too_old');
   if (item.kind === 'grant' || item.kind === 'revoke') return { kind: 'authority' };
   if (item.kind === 'edit') return { kind: 'edit', target: item.target };
   return screenMessage(item);
 }
+
+/** Clients add a variation selector, or none. */
+const isStopSign = (key: string): boolean => /^\u{1F6D1}[\uFE0E\uFE0F]*$/u.test(key);
 
 function screenMessage(item: MessageItem): Screened {
   if (item.msgtype === 'm.notice') return ignore('notice');
@@ -105,7 +121,9 @@ export type Admission =
   | { readonly kind: 'late' }
   | { readonly kind: 'not_allowed' }
   /** In a direct room; also a late one counts: who takes something back must not depend on our having been online. */
-  | { readonly kind: 'command'; readonly command: Command }
+  | { readonly kind: 'command'; readonly command: AuthorityCommand }
+  /** What is done to runs, in any room. To stop something is never too late. */
+  | { readonly kind: 'control'; readonly command: ControlCommand }
   /** Said to the oracle in a group. */
   | { readonly kind: 'command_in_group' }
   | {
@@ -130,6 +148,8 @@ export interface MessageFacts {
   readonly oracleName: string;
   /** Sender of the event it replies to. */
   readonly repliesToOracle: boolean;
+  /** It stands in a thread in which the oracle has a conversation. */
+  readonly inOwnThread: boolean;
   /** The oracle answered this person in this thread at that wall clock ms; null when never. */
   readonly answeredInThreadAt: number | null;
   readonly now: number;
@@ -145,14 +165,20 @@ export function decideAdmission(message: MessageItem, room: RoomFacts, facts: Me
   if (facts.source !== 'push' && room.admissionCursor !== null && message.sentAt < room.admissionCursor) return ignore('history');
   if (room.kind === 'direct') {
     const command = commandIn(message, message.text);
-    if (command !== null) return facts.mayCommand ? { kind: 'command', command } : { kind: 'not_allowed' };
+    if (command?.kind === 'stop') return { kind: 'control', command };
+    if (command !== null && !facts.mayCommand) return { kind: 'not_allowed' };
+    if (command !== null) return isControl(command) ? { kind: 'control', command } : { kind: 'command', command };
   }
   const address = decideAddress(message, room, facts);
+  const asked =
+    room.kind === 'group' ? commandIn(message, afterMention(address?.text ?? message.text, [facts.oracle, facts.oracleName])) : null;
+  if (asked?.kind === 'stop' && (address !== null || facts.inOwnThread)) return { kind: 'control', command: asked };
   if (address === null) return room.kind === 'group' ? { kind: 'overhear', reason: 'not_addressed' } : ignore('not_addressed');
   if (facts.latenessMs > facts.maxLatenessMs) return { kind: 'late' };
   if (!facts.mayUse) return { kind: 'not_allowed' };
-  if (room.kind === 'group' && commandIn(message, afterMention(address.text, [facts.oracle, facts.oracleName])) !== null)
-    return { kind: 'command_in_group' };
+  if (asked !== null && isControl(asked)) return { kind: 'control', command: asked };
+  if (asked?.kind === 'usage' && asked.of.where === 'anywhere') return { kind: 'command', command: asked };
+  if (asked !== null) return { kind: 'command_in_group' };
   if (facts.botLoop) return ignore('bot_loop');
   return { kind: 'admit', ...address, conversation: decideConversation(message, room) };
 }

@@ -36,6 +36,7 @@ export type InboxItem =
   /** The oracle's own event come back; `prompts` names what it answers. */
   | (ItemBase & { readonly kind: 'own'; readonly run: OwnRun | null })
   | (ItemBase & { readonly kind: 'redaction'; readonly target: EventId })
+  | (ItemBase & { readonly kind: 'reaction'; readonly target: EventId; readonly key: string })
   /** `ixo.oracle.grant`: a delegation for the oracle or for a key of the sender's client, as one CAR. */
   | (ItemBase & { readonly kind: 'grant'; readonly dlg: string })
   /** `ixo.oracle.revoke`. */

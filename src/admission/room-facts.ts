@@ -29,6 +29,8 @@ export interface RoomDirectory {
   powerLevel(room: RoomId, user: UserId): Promise<number>;
   /** Whether this user may take back what others wrote (G9). Throws when nobody can say. */
   mayRedact(room: RoomId, user: UserId): Promise<boolean>;
+  /** Whether this user may change settings of the room: the level of its state. Throws when nobody can say. */
+  maySetState(room: RoomId, user: UserId): Promise<boolean>;
   /** Sender of an event, to know whether a reply is to the oracle; null when it may not be read. Throws when nobody can say. */
   senderOf(room: RoomId, event: EventId): Promise<UserId | null>;
 }

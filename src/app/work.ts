@@ -31,6 +31,7 @@ import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
 import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
+import { createControl } from '../runs/control.ts';
 import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
 import { createInputs } from '../runs/inputs.ts';
@@ -219,6 +220,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     onFound: (count) => metrics.reconciled(count),
     onGapClosed: (room) => dispatcher.nudge(room),
   });
+  connection.onClosed?.(reconciler.suspect);
   const words = createRoomWords({ oracleDid, oracleEntityDid: entityDid });
   const trusts = (user: UserId) => isTrustedServer(user, rules);
   const admit = createAdmit({
@@ -229,6 +231,8 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     known,
     runs,
     inputs,
+    control: createControl({ store, runs, scheduler }),
+    settings,
     scheduler,
     transcript,
     notices: createNotices({ store, outbox, words, page: authority.page, now, signal: ending.signal }),
@@ -316,6 +320,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       logger,
       transcript,
       matrix,
+      links,
       authority: runAuthority,
       downstream: authority.downstream,
       checkpointFolder: dataPaths(config.dataDir).checkpoints,

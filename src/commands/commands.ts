@@ -15,7 +15,7 @@ import type { Grants, StoredGrant } from '../ucan/grants.ts';
 import { type AuthorisePage, describeOffer } from './authorise-page.ts';
 import { code, describeAbilities, describeGrant, describePending, describeTime, shortId } from './describe-grant.ts';
 import type { OwnGrants } from './own-grants.ts';
-import type { Command, CommandSpec } from './read-command.ts';
+import type { AuthorityCommand, CommandSpec } from './read-command.ts';
 
 export interface CommandReply {
   readonly roomId: RoomId;
@@ -34,9 +34,9 @@ export interface CommandWords {
 }
 
 export interface CommandRequest {
-  readonly command: Command;
+  readonly command: AuthorityCommand;
   readonly sender: UserId;
-  /** A direct room. */
+  /** A direct room; another one only for the usage of a command that works anywhere. */
   readonly roomId: RoomId;
   readonly cause: EventId;
   readonly threadRoot: EventId | null;
@@ -46,6 +46,8 @@ export interface CommandRequest {
 export interface Commands {
   /** Acts and answers inside the caller's transaction. */
   obey(tx: Tx, request: CommandRequest, now: number): Obeyed;
+  /** Only answers, inside the caller's transaction. */
+  say(tx: Tx, reply: CommandReply, now: number): void;
 }
 export interface Obeyed {
   /** Why it was not done; the person was told. */
@@ -194,12 +196,18 @@ export function createCommands(options: CommandsOptions): Commands {
     });
   }
 
+  function say(tx: Tx, reply: CommandReply, now: number): void {
+    const { roomId, cause } = reply;
+    const event = words.reply(reply);
+    outbox.insert(tx, { txnId: noticeTxnId('command', cause), lane: `notice.${cause}`, roomId, kind: 'notice', ...event }, now);
+  }
+
   return {
+    say,
     obey(tx, request, now) {
       const { text, link = null, refusal: why = null, revoked = [] } = act(tx, request, now);
       const { roomId, cause, threadRoot } = request;
-      const event = words.reply({ roomId, cause, threadRoot, text, link, refusal: why });
-      outbox.insert(tx, { txnId: noticeTxnId('command', cause), lane: `notice.${cause}`, roomId, kind: 'notice', ...event }, now);
+      say(tx, { roomId, cause, threadRoot, text, link, refusal: why }, now);
       return {
         refused: why?.code ?? null,
         after: () => {

@@ -4,11 +4,12 @@
  * usage instead of an answer, because it was meant for us and not for the model. Any other `!word` is an ordinary message. Pure.
  */
 import type { TokenId } from '../ids.ts';
+import { isMultitask, type Multitask } from '../runs/inputs.ts';
 
 export interface CommandSpec {
-  readonly name: 'authorise' | 'grants' | 'revoke';
-  /** All are about one person's authority: in a group only a hint is given. */
-  readonly where: 'direct';
+  readonly name: 'authorise' | 'grants' | 'revoke' | 'stop' | 'mode';
+  /** What is about one person's authority is for the direct room: in a group only a hint is given. */
+  readonly where: 'direct' | 'anywhere';
   /** First words that mean it, in lower case; the first is the one that is shown. */
   readonly words: readonly string[];
   readonly uses: readonly { readonly form: string; readonly summary: string }[];
@@ -34,9 +35,29 @@ export const COMMANDS: readonly CommandSpec[] = [
       { form: '!revoke all', summary: 'take back all of them' },
     ],
   },
+  { name: 'stop', where: 'anywhere', words: ['!stop'], uses: [{ form: '!stop', summary: 'stop what I am answering here' }] },
+  {
+    name: 'mode',
+    where: 'anywhere',
+    words: ['!mode'],
+    uses: [
+      { form: '!mode show', summary: 'see what I do with a message that comes while I answer another of yours' },
+      { form: '!mode steer', summary: 'take it into the answer I am working on' },
+      { form: '!mode enqueue', summary: 'answer it afterwards' },
+      { form: '!mode interrupt', summary: 'stop, and answer it instead' },
+    ],
+  },
 ];
 
-export type Command =
+/** What is done to runs; the rest is about authority. */
+export type ControlCommand =
+  | { readonly kind: 'stop' }
+  /** Null: only show it. */
+  | { readonly kind: 'mode'; readonly mode: Multitask | null };
+export type Command = AuthorityCommand | ControlCommand;
+export const isControl = (command: Command): command is ControlCommand => command.kind === 'stop' || command.kind === 'mode';
+
+export type AuthorityCommand =
   | { readonly kind: 'authorise' }
   | { readonly kind: 'confirm' }
   | { readonly kind: 'grants' }
@@ -70,6 +91,11 @@ function readForm({ name }: CommandSpec, [argument, ...more]: readonly string[])
       return word === 'confirm' ? { kind: 'confirm' } : null;
     case 'grants':
       return word === undefined ? { kind: 'grants' } : null;
+    case 'stop':
+      return word === undefined ? { kind: 'stop' } : null;
+    case 'mode':
+      if (word === undefined || word === 'show') return { kind: 'mode', mode: null };
+      return isMultitask(word) ? { kind: 'mode', mode: word } : null;
     case 'revoke': {
       if (argument === undefined) return null;
       if (word === 'all') return { kind: 'revoke_all' };

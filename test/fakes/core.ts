@@ -16,6 +16,7 @@ import { createRunIds, type DeviceId, type Did, type RoomId } from '../../src/id
 import { createInbox, type InboxRow, type IncomingEvent } from '../../src/inbox/inbox.ts';
 import { createOutbox } from '../../src/outbox/outbox.ts';
 import { err, ok } from '../../src/result.ts';
+import { createControl } from '../../src/runs/control.ts';
 import type { ExecuteOptions, RunObservation } from '../../src/runs/execute-run.ts';
 import { createFrameReader } from '../../src/runs/frames.ts';
 import { createInputs } from '../../src/runs/inputs.ts';
@@ -229,6 +230,8 @@ export function buildCore(options: CoreOptions = {}) {
     known,
     runs,
     inputs,
+    control: createControl({ store, runs, scheduler }),
+    settings,
     scheduler,
     transcript,
     notices,

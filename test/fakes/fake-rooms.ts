@@ -86,6 +86,10 @@ export function fakeRooms(): FakeRooms {
       if (fake.down) throw new Unavailable('the homeserver is down');
       return (known.get(id)?.levels.get(user) ?? 0) >= 50;
     },
+    async maySetState(id, user) {
+      if (fake.down) throw new Unavailable('the homeserver is down');
+      return (known.get(id)?.levels.get(user) ?? 0) >= 50;
+    },
     senderOf: async (id, event) => (fake.down ? null : (known.get(id)?.senders.get(event) ?? null)),
     async join(id) {
       act(`join ${id}`);

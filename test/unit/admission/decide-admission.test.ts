@@ -75,6 +75,19 @@ describe('screenItem', () => {
     expect(screenItem(item, screening())).toEqual({ kind: 'message', message: item });
   });
 
+  test.each<[string, string, object]>([
+    ['🛑', '\u{1F6D1}', { kind: 'stop', target: '$t' }],
+    ['🛑 as an emoji', '\u{1F6D1}\uFE0F', { kind: 'stop', target: '$t' }],
+    ['another sign', '👍', { kind: 'ignore', reason: 'not_a_prompt' }],
+    ['a text with the sign', '\u{1F6D1} please', { kind: 'ignore', reason: 'not_a_prompt' }],
+  ])('a reaction with %s', (_name, key, screened) => {
+    const { eventId, roomId, sender, sentAt } = message();
+    const reaction = { kind: 'reaction', eventId, roomId, sender, sentAt, target: eventId('t'), key } as const;
+    expect(screenItem(reaction, screening())).toEqual(screened);
+    expect(screenItem({ ...reaction, sender: ORACLE }, screening())).toEqual({ kind: 'ignore', reason: 'own_event' });
+    expect(screenItem(reaction, screening({ floodAllows: false }))).toEqual({ kind: 'ignore', reason: 'flood' });
+  });
+
   test.each<[string, InboxItem]>([
     ['a grant', items.grant],
     ['a revocation', items.revoke],
@@ -117,6 +130,7 @@ const facts = (change: Partial<MessageFacts> = {}): MessageFacts => ({
   oracle: ORACLE,
   source: 'push',
   inviter: ALICE,
+  inOwnThread: false,
   mayUse: true,
   mayCommand: true,
   latenessMs: 0,
@@ -164,6 +178,24 @@ describe('decideAdmission', () => {
     ['one with a mention in a group', { mentions: [ORACLE] }, group, {}, { kind: 'command_in_group' }],
     ['one after the name in a group', { text: 'Oracle: !revoke all' }, group, {}, { kind: 'command_in_group' }],
     ['one after the prefix in a group', { text: '!oracle !revoke all' }, group, {}, { kind: 'command_in_group' }],
+    ['!stop in a direct room', { text: '!stop' }, room(), {}, { kind: 'control', command: { kind: 'stop' } }],
+    ['!stop of who may not command (it takes nothing)', { text: '!stop' }, room(), { mayCommand: false }, { kind: 'control' }],
+    ['!mode of who may not command', { text: '!mode steer' }, room(), { mayCommand: false }, { kind: 'not_allowed' }],
+    ['!mode in a direct room', { text: '!mode steer' }, room(), {}, { kind: 'control', command: { kind: 'mode', mode: 'steer' } }],
+    ['!stop said to the oracle in a group', { text: 'Oracle: !stop' }, group, { latenessMs: 1e9 }, { kind: 'control' }],
+    ['!stop in a thread of the oracle', { text: '!stop', thread: THREAD }, group, { inOwnThread: true }, { kind: 'control' }],
+    ['!stop in a thread of others', { text: '!stop', thread: THREAD }, group, {}, { kind: 'overhear' }],
+    ['!stop in a group, to nobody', { text: '!stop' }, group, { inOwnThread: false }, { kind: 'overhear' }],
+    [
+      '!mode in a thread of the oracle, to nobody',
+      { text: '!mode steer', thread: THREAD },
+      group,
+      { inOwnThread: true },
+      { kind: 'overhear' },
+    ],
+    ['!mode said to the oracle in a group', { text: '!mode steer', mentions: [ORACLE] }, group, {}, { kind: 'control' }],
+    ['!mode of who may not use the oracle', { text: 'Oracle: !mode steer' }, group, { mayUse: false }, { kind: 'not_allowed' }],
+    ['a !mode that is none', { text: 'Oracle: !mode faster' }, group, {}, { kind: 'command', command: { kind: 'usage' } }],
     ['one late in a group', { mentions: [ORACLE] }, group, { latenessMs: 1e9 }, { kind: 'late' }],
     ['one in a group by who may not', { mentions: [ORACLE] }, group, { mayUse: false }, { kind: 'not_allowed' }],
     ['an unknown one', { text: '!new' }, room(), {}, { kind: 'admit', text: '!new' }],

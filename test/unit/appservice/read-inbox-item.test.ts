@@ -34,7 +34,7 @@ describe('captured events', () => {
     ['text_reply', { kind: 'message', thread: null, inReplyTo: expect.stringMatching(/^\$/) }],
     ['text_mention', { kind: 'message', mentions: [ORACLE] }],
     ['edit', { kind: 'edit', target: expect.stringMatching(/^\$/) }],
-    ['reaction', { kind: 'other', type: 'm.reaction' }],
+    ['reaction', { kind: 'reaction' }],
     ['redaction_of_message_with_reason', { kind: 'redaction' }],
     ['notice', { kind: 'message', msgtype: 'm.notice' }],
     ['own_message_echo', { kind: 'own' }],

@@ -16,6 +16,13 @@ test.each<[string, Command | null]>([
   ['!revoke ALL', { kind: 'revoke_all' }],
   ['!revoke aB3-_x12', { kind: 'revoke', prefix: 'aB3-_x12' }],
   ['!revoke `aB3-_x12`', { kind: 'revoke', prefix: 'aB3-_x12' }],
+  ['!stop', { kind: 'stop' }],
+  [' !STOP ', { kind: 'stop' }],
+  ['!mode', { kind: 'mode', mode: null }],
+  ['!mode show', { kind: 'mode', mode: null }],
+  ['!mode Steer', { kind: 'mode', mode: 'steer' }],
+  ['!mode enqueue', { kind: 'mode', mode: 'enqueue' }],
+  ['!mode interrupt', { kind: 'mode', mode: 'interrupt' }],
 ])('%j is a command', (text, command) => {
   expect(readCommand(text)).toEqual(command);
 });
@@ -29,6 +36,9 @@ test.each([
   '!revoke all of them',
   '!revoke <script>',
   `!revoke ${'a'.repeat(44)}`,
+  '!stop it',
+  '!mode faster',
+  '!mode steer please',
   `!authorise ${' '.repeat(300)}confirm`,
 ])('%j begins like one and changes nothing: its usage is shown', (text) => {
   expect(kindOf(text)).toBe('usage');
@@ -43,7 +53,7 @@ test.each([
   '! authorise',
   '!authorised',
   '!new',
-  '!stop',
+  '!stopped',
   '!oracle hello',
   '! grants',
   '/authorise',
@@ -74,7 +84,21 @@ test('in a group the command follows the name that it is addressed to', () => {
 });
 
 test('any text gives a command or none, never a throw, and an id only of its own alphabet (G14)', () => {
-  const words = fc.constantFrom('!authorise', '!AUTHORIZE', '!grants', '!revoke', 'confirm', 'all', '> q', '\n', '\u2028', '`');
+  const words = fc.constantFrom(
+    '!authorise',
+    '!AUTHORIZE',
+    '!grants',
+    '!revoke',
+    '!stop',
+    '!mode',
+    'steer',
+    'confirm',
+    'all',
+    '> q',
+    '\n',
+    '\u2028',
+    '`',
+  );
   const text = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 300 }),
     fc.array(fc.oneof(words, fc.string({ maxLength: 8 }))).map((parts) => parts.join(' ')),
@@ -85,7 +109,7 @@ test('any text gives a command or none, never a throw, and an id only of its own
       if (command?.kind === 'revoke') expect(command.prefix).toMatch(/^[A-Za-z0-9_-]{1,43}$/u);
       // Nothing acts that does not begin with one of our words.
       if (command !== null && !isReply)
-        expect(said.trim().replace(/^`\s*/u, '').toLowerCase()).toMatch(/^!(?:authori[sz]e|grants|revoke)/u);
+        expect(said.trim().replace(/^`\s*/u, '').toLowerCase()).toMatch(/^!(?:authori[sz]e|grants|revoke|stop|mode)/u);
     }),
     { numRuns: 2_000 },
   );
