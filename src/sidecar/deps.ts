@@ -53,7 +53,7 @@ export interface SidecarDeps {
   readonly identity: { readonly name: string; readonly did: Did; readonly entityDid: string | null };
   readonly store: Store;
   readonly turn: TurnChecks;
-  readonly runs: Pick<Runs, 'read' | 'cancelQueued' | 'waitingPrompt' | 'withdrawPrompt'>;
+  readonly runs: Pick<Runs, 'read' | 'running' | 'askStop' | 'cancelQueued' | 'waitingPrompt' | 'withdrawPrompt'>;
   readonly frames: Pick<FrameReader, 'fold'>;
   readonly viewers: Pick<Viewers, 'follow'>;
   readonly sessions: Pick<Sessions, 'byId' | 'create'>;

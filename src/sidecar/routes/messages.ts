@@ -104,8 +104,16 @@ export const messageRoutes =
         const spent = orRefuse(await spendOnce(caller, deps));
         // The same token again must not stop the run that came after.
         if (spent !== 'first') return { success: false };
-        const waiting = await store.write((tx) => runs.cancelQueued(tx, sessionId.value, deps.clock.now()));
-        return { success: deps.scheduler.cancel(sessionId.value) || waiting > 0 };
+        // Written down first: a crash in between ends the run and does not take it up again.
+        const { working, waiting } = await store.write((tx) => {
+          const found = runs.running().filter((run) => run.sessionId === sessionId.value);
+          for (const { id } of found) runs.askStop(tx, id, 'RUN_CANCELLED');
+          return { working: found, waiting: runs.cancelQueued(tx, sessionId.value, deps.clock.now()) };
+        });
+        for (const { id } of working) deps.scheduler.cancel(sessionId.value, id);
+        // One that a dead process left is ended by whoever looks for work.
+        deps.wakeScheduler();
+        return { success: working.length > 0 || waiting > 0 };
       },
     );
   };
@@ -117,7 +125,7 @@ class NobodyListens extends Error {
 
 /**
  * The caller left before the end, as his request foresaw (`cancelOnDisconnect`). Somebody else may read on: another window, or the next message, which
- * is answered in the same run. Not durable: after a crash of ours the run goes on, for it was not the caller who left.
+ * is answered in the same run. When we crash, it is not the caller who left: then the run goes on.
  */
 async function stopUnread(
   { id, sessionId }: Run,
@@ -125,16 +133,16 @@ async function stopUnread(
   watchers: Watchers,
   { runs, scheduler, store, clock, logger }: SidecarDeps,
 ): Promise<void> {
-  if (watchers.isWatched(id) || scheduler.cancel(sessionId, id)) return;
+  if (watchers.isWatched(id)) return;
   const promptId = promptIdOf(tokenId);
   try {
     await store.write((tx) => {
       if (runs.waitingPrompt(tx, promptId)?.runId === id) runs.withdrawPrompt(tx, promptId, id, clock.now());
+      else runs.askStop(tx, id, 'RUN_CANCELLED');
     });
   } catch (error) {
     logger.warn({ err: error, run_id: id }, 'a run whose caller left could not be stopped');
   }
-  // It may have started meanwhile.
   scheduler.cancel(sessionId, id);
 }
 
@@ -197,7 +205,11 @@ function buildIncoming(
     roomId: room,
     direct: true,
     sender: userId,
-    hints: { ...(timezone === null ? {} : { timezone }), ...(model === undefined ? {} : { model }) },
+    hints: {
+      ...(timezone === null ? {} : { timezone }),
+      ...(model === undefined ? {} : { model }),
+      ...(body.multitask === 'interrupt' ? { multitask: body.multitask } : {}),
+    },
     requestId,
     sessionId,
     method: request.method,

@@ -64,6 +64,10 @@ export const newMessage = z.strictObject({
   returnAllMessages: z.boolean().default(false),
   model: z.string().max(200).optional().describe('One of GET /models; any other name means the default.'),
   timezone: z.string().max(64).optional().describe('IANA zone; else the header x-timezone.'),
+  multitask: z
+    .enum(['enqueue', 'interrupt'])
+    .default('enqueue')
+    .describe('What happens to an own run that works in this session: this message waits for its end, or stops it and is answered next.'),
   cancelOnDisconnect: z
     .boolean()
     .default(false)

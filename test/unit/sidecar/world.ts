@@ -214,7 +214,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
         rule,
         now: clock.now,
         newRunId,
-        onInterrupt: () => undefined,
+        onInterrupt: (session, run) => void scheduler.cancel(session, run),
       }),
       observe: () => undefined,
       monotonic: clock.monotonic,

@@ -244,6 +244,41 @@ test('a busy session answers 200 and says that the message waits', async () => {
   expect(readSse(replies[1]!.body).at(-1)!.data['status']).toBe('completed');
 });
 
+test('a message may stop the own run that works in its session and be answered next, or wait for it', async () => {
+  const partial: typeof world.world.script = ({ output, signal }) =>
+    new Promise((_resolve, reject) => {
+      output.text('so far');
+      signal.addEventListener('abort', () => reject(signal.reason));
+    });
+  world.world.script = partial;
+  const first = world.app.inject(say('1', { fields: { stream: true } }));
+  for (let i = 0; i < 20 && world.jobs.length === 0; i++) await world.clock.advanceAsync(10);
+  const odd = await world.inject(say('no', { fields: { multitask: 'steer' } }));
+  expect([odd.statusCode, odd.json().details]).toEqual([400, { field: 'multitask' }]);
+  world.world.script = answer('second');
+  const second = world.app.inject(say('2', { fields: { multitask: 'interrupt', stream: true } }));
+  const replies = await world.settle(Promise.all([first, second]));
+  expect(replies.map((reply) => readSse(reply.body).at(-1)!.data['status'])).toEqual(['cancelled', 'completed']);
+  expect(world.jobs.map((job) => job.run.prompts.map(({ text }) => text))).toEqual([['1'], ['2']]);
+});
+
+test('abort is on disk before anything is stopped, so that a crash in between does not take the run up again (G5, G9)', async () => {
+  world.world.script = ({ signal }) => new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+  const streaming = world.app.inject(say('hi', { fields: { stream: true } }));
+  for (let i = 0; i < 20 && world.jobs.length === 0; i++) await world.clock.advanceAsync(10);
+  const { cancel } = world.scheduler;
+  const asked: unknown[] = [];
+  Object.assign(world.scheduler, {
+    cancel: (...args: Parameters<typeof cancel>) => {
+      asked.push(...world.rows('runs').map((row: any) => row.stop_asked));
+      return cancel(...args);
+    },
+  });
+  await world.inject(signed({ method: 'POST', path: '/messages/abort', body: { sessionId: SESSION } }));
+  await world.settle(streaming);
+  expect(asked).toEqual(['RUN_CANCELLED']);
+});
+
 test('abort stops the own run, the reader sees it end, and the same token stops nothing more (G9)', async () => {
   world.world.script = ({ output, signal }) =>
     new Promise((_resolve, reject) => {

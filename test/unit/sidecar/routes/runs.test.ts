@@ -1,8 +1,10 @@
-import type { Updateable } from 'kysely';
+import type { Compilable, Updateable } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { RoomId, RunId, SessionId } from '../../../../src/ids.ts';
 import { LIMITS } from '../../../../src/limits.ts';
+import { listOwnRuns, newestOwnRun } from '../../../../src/sidecar/own-runs.ts';
 import type { RunsTable } from '../../../../src/store/schema.ts';
+import type { Store } from '../../../../src/store/store.ts';
 import { gateDelegation } from '../../../../src/ucan/gate.ts';
 import { mintGrant, mintRequestInvocation, newNonce } from '../../../../src/ucan/mint.ts';
 import { generateKey } from '../../../../src/ucan/signing-key.ts';
@@ -291,4 +293,22 @@ test('of two people neither sees the other’s runs, tool results or tickets ove
   // A stray run of another principal in one's own direct room is not one's own either.
   await change(runId, { session_id: MALLORY_SESSION, room_id: MALLORY_DM, owner: mallory.did, direct: 1 });
   expect(await look(BY_MALLORY)).not.toMatch(/ALICES|"runId":"0/u);
+});
+
+test('what is asked about runs reads an index, however many there are (G16)', () => {
+  const plans: string[] = [];
+  const { store } = world;
+  const explain = (query: Compilable<unknown>) => {
+    const { sql, parameters } = query.compile();
+    const details = store.read.all<{ detail: string }>({ compile: () => ({ sql: `EXPLAIN QUERY PLAN ${sql}`, parameters }) } as never);
+    plans.push(details.map(({ detail }) => detail).join('; '));
+    return [];
+  };
+  const seen = { ...store, read: { ...store.read, all: explain, get: (query: Compilable<unknown>) => void explain(query) } } as Store;
+  const reader = { did: alice.did, room: DM };
+  listOwnRuns(seen, reader, { limit: 20 });
+  listOwnRuns(seen, reader, { limit: 20, status: 'failed', before: '01ARZ3NDEKTSV4RRFFQ69G5FAV' as RunId });
+  newestOwnRun(seen, reader, SESSION);
+  expect(plans.join('\n')).not.toMatch(/SCAN runs|TEMP B-TREE/u);
+  expect(plans).toHaveLength(4);
 });
