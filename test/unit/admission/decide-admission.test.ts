@@ -81,8 +81,8 @@ describe('screenItem', () => {
     ['another sign', '👍', { kind: 'ignore', reason: 'not_a_prompt' }],
     ['a text with the sign', '\u{1F6D1} please', { kind: 'ignore', reason: 'not_a_prompt' }],
   ])('a reaction with %s', (_name, key, screened) => {
-    const { eventId, roomId, sender, sentAt } = message();
-    const reaction = { kind: 'reaction', eventId, roomId, sender, sentAt, target: eventId('t'), key } as const;
+    const { eventId: id, roomId, sender, sentAt } = message();
+    const reaction = { kind: 'reaction', eventId: id, roomId, sender, sentAt, target: eventId('t'), key } as const;
     expect(screenItem(reaction, screening())).toEqual(screened);
     expect(screenItem({ ...reaction, sender: ORACLE }, screening())).toEqual({ kind: 'ignore', reason: 'own_event' });
     expect(screenItem(reaction, screening({ floodAllows: false }))).toEqual({ kind: 'ignore', reason: 'flood' });
