@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { buildRegistration, type Registration } from '../../appservice/registration.ts';
+import type { Did } from '../../src/ids.ts';
 import { generateKey } from '../../src/ucan/signing-key.ts';
 import { findFreePort } from '../../synapse-dev/homeserver/ports.ts';
 import type { RoomWatch } from '../../synapse-dev/homeserver/room-watch.ts';
@@ -31,6 +32,8 @@ export interface Setting {
   readonly bareReply: Seat;
   readonly bareStream: Seat;
   readonly dataDir: string;
+  /** Of the oracle. */
+  readonly did: Did;
   room(person: string, seat: Seat): Promise<Talk>;
   startOracle(env?: Record<string, string>): Promise<OracleProcess>;
   close(): Promise<void>;
@@ -39,7 +42,12 @@ export interface OracleProcess {
   readonly pid: number;
   readonly listeningMs: number;
   readonly readyMs: number;
+  /** Wall clock, when its start began. */
+  readonly startedAt: number;
+  readonly sidecarUrl: string;
   stop(): Promise<void>;
+  /** As a power cut ends it. */
+  kill(): Promise<void>;
 }
 /** One person in one direct room. */
 export interface Talk {
@@ -79,6 +87,7 @@ export async function openSetting(onProgress: (line: string) => void): Promise<S
     bareReply,
     bareStream,
     dataDir,
+    did: key.did,
     async room(person, seat) {
       const client = await homeserver.createUser(person);
       clients.push(client);
@@ -164,17 +173,20 @@ async function ask(
 
 async function spawnOracle(env: Record<string, string>): Promise<OracleProcess> {
   const from = performance.now();
+  const startedAt = Date.now();
   const child = spawn(process.execPath, ['--conditions=matrix-oracle-source', BIN, 'start'], {
     cwd: tmpdir(),
     env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   let listeningMs = Number.NaN;
+  let sidecarPort = 0;
   await new Promise<void>((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error('the oracle was not ready in time')), READY_WITHIN_MS);
     createInterface({ input: child.stdout }).on('line', (line) => {
-      const { msg, level } = JSON.parse(line) as { msg: string; level: number };
+      const { msg, level, port } = JSON.parse(line) as { msg: string; level: number; port?: number };
       if (level >= 40) console.error(line);
+      if (msg === 'listening for portals') sidecarPort = port ?? 0;
       if (msg === 'listening for transactions') listeningMs = performance.now() - from;
       if (msg === 'ready') {
         clearTimeout(timer);
@@ -183,14 +195,18 @@ async function spawnOracle(env: Record<string, string>): Promise<OracleProcess> 
     });
     child.once('exit', (code) => reject(new Error(`the oracle ended with ${code}`)));
   });
+  const end = (signal: 'SIGTERM' | 'SIGKILL') =>
+    new Promise<void>((resolve) => {
+      child.removeAllListeners('exit').once('exit', () => resolve());
+      child.kill(signal);
+    });
   return {
     pid: child.pid ?? -1,
     listeningMs,
     readyMs: performance.now() - from,
-    stop: () =>
-      new Promise((resolve) => {
-        child.removeAllListeners('exit').once('exit', () => resolve());
-        child.kill('SIGTERM');
-      }),
+    startedAt,
+    sidecarUrl: `http://127.0.0.1:${sidecarPort}`,
+    stop: () => end('SIGTERM'),
+    kill: () => end('SIGKILL'),
   };
 }
