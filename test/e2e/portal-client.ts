@@ -30,7 +30,7 @@ export const tokenFor = (call: Call): string =>
     ts: Date.now(),
     nonce: newNonce(),
   });
-export function send(call: Call): Promise<Response> {
+export function send(call: Call, signal?: AbortSignal): Promise<Response> {
   const body = bodyOf(call);
   return fetch(`${call.oracle.sidecarUrl()}${call.path}`, {
     method: call.method ?? 'POST',
@@ -40,5 +40,6 @@ export function send(call: Call): Promise<Response> {
       ...(body === undefined ? {} : { 'content-type': 'application/json' }),
     },
     ...(body === undefined ? {} : { body }),
+    ...(signal === undefined ? {} : { signal }),
   });
 }

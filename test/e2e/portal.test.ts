@@ -9,7 +9,7 @@ import { textReply } from '../../synapse-dev/model/reply.ts';
 import { type Answer, messagesIn, type Talk, type TestOracle, textsAt, useWorld } from './harness.ts';
 import { type Call, send, tokenFor } from './portal-client.ts';
 
-const world = useWorld({ oracles: 5 });
+const world = useWorld({ oracles: 7 });
 
 interface SseEvent {
   readonly event: string;
@@ -188,4 +188,74 @@ test('a portal opens a conversation of its own: a thread in the direct room', as
   ).toEqual(['a new subject']);
   const health = await oracle.health();
   expect(health).toMatchObject({ status: 'ok', live: true, ready: true });
+});
+
+/** Reads until the text is that long, then breaks the connection off. */
+async function readPart(response: Response, stop: AbortController, units: number): Promise<SseEvent[]> {
+  let body = '';
+  const decoder = new TextDecoder();
+  const seen = () => body.slice(0, body.lastIndexOf('\n\n') + 2);
+  try {
+    for await (const bytes of response.body ?? []) {
+      body += decoder.decode(bytes, { stream: true });
+      if (textOf(await readSse(new Response(seen()))).length >= units) stop.abort();
+    }
+  } catch (error) {
+    if (!stop.signal.aborted) throw error;
+  }
+  return readSse(new Response(seen()));
+}
+const LONG = Array.from({ length: 80 }, (_, n) => `word${n}`).join(' ');
+
+test('a portal whose connection breaks finds its run, and a page without headers reads the rest with a ticket (G7)', async () => {
+  const { oracle, talk, key, session, path } = await linked();
+  oracle.model.respond(() => textReply(LONG, { pace: { tokensPerSecond: 40 } }));
+  const call = { oracle, key, sender: talk.person.userId, room: talk.roomId };
+  const stop = new AbortController();
+  const asked = { ...call, path, thread: session, body: { message: 'tell me much', stream: true } };
+
+  const first = await readPart(await send(asked, stop.signal), stop, 60);
+  const found = (await (await send({ ...call, method: 'GET', path: `/sessions/${encodeURIComponent(session)}/run` })).json()) as JsonObject;
+  const runPath = `/runs/${String(found['runId'])}`;
+  const issued = (await (await send({ ...call, path: `${runPath}/ticket`, body: {} })).json()) as JsonObject;
+  const address = `${oracle.sidecarUrl()}${runPath}?ticket=${String(issued['ticket'])}&after=${first.at(-1)?.id}`;
+  const rest = await readSse(await fetch(address));
+
+  expect(found).toMatchObject({ sessionId: session, status: 'running', attempt: 1 });
+  expect(textOf(first).length).toBeLessThan(LONG.length);
+  expect(textOf([...first, ...rest])).toBe(LONG);
+  const ids = [...first, ...rest].flatMap(({ id }) => (id === undefined ? [] : [Number(id)]));
+  expect(ids).toEqual(ids.map((_, n) => n + 1));
+  expect(rest.filter(({ event }) => event === 'done')).toHaveLength(1);
+  expect((await fetch(address)).status).toBe(401);
+  // What is read when all is over, and its text is kept in one piece, is the same.
+  const again = await readSse(await send({ ...call, method: 'GET', path: runPath }));
+  expect(textOf(again)).toBe(LONG);
+  expect(again.flatMap(({ id }) => id ?? [])).toEqual(ids.map(String));
+  const runs = (await (await send({ ...call, method: 'GET', path: '/runs' })).json()) as { runs: JsonObject[] };
+  expect(runs.runs.map(({ status }) => status)).toEqual(['completed', 'completed']);
+  expect(JSON.stringify(runs)).not.toContain('word1');
+});
+
+test('a portal that said so stops its run by leaving: the room keeps what was said by then, and the next message is answered (G9)', async () => {
+  const { oracle, talk, key, session, path } = await linked();
+  oracle.model.respond(({ lastUserText }) =>
+    lastUserText.includes('much') ? textReply(LONG, { pace: { tokensPerSecond: 20 } }) : textReply('still here'),
+  );
+  const call = { oracle, key, sender: talk.person.userId, room: talk.roomId };
+  const stop = new AbortController();
+  const body = { message: 'tell me much', stream: true, cancelOnDisconnect: true };
+
+  const first = await readPart(await send({ ...call, path, thread: session, body }, stop.signal), stop, 60);
+  const shown = await talk.watch.waitUntil(() =>
+    talk.watch.answers(oracle.userId).find(({ content, live }) => {
+      return !live && (content['ixo.oracle.run'] as JsonObject | undefined)?.['status'] === 'cancelled';
+    }),
+  );
+
+  expect(shown.text.startsWith(textOf(first))).toBe(true);
+  expect(shown.text).not.toContain('word79');
+  const found = (await (await send({ ...call, method: 'GET', path: `/sessions/${encodeURIComponent(session)}/run` })).json()) as JsonObject;
+  expect(found).toMatchObject({ status: 'cancelled', errorCode: 'RUN_CANCELLED' });
+  expect((await talk.ask('and now?')).text).toBe('still here');
 });
