@@ -5,6 +5,7 @@
  */
 import type { ErrorCode } from '../errors.ts';
 import { parseRunId, type RunId, type SessionId } from '../ids.ts';
+import { createControl } from '../runs/control.ts';
 import type { Runs } from '../runs/ledger.ts';
 import { type Run, TERMINAL } from '../runs/run.ts';
 import type { Scheduler } from '../runs/scheduler.ts';
@@ -28,6 +29,7 @@ export const RETRIABLE = ['failed', 'interrupted', 'expired'] as const satisfies
 export function createRunOrders(options: RunOrdersOptions): Readonly<Record<'run.cancel' | 'run.retry', Order>> {
   const { store, runs, scheduler, authority, clock, newRunId } = options;
   const { sql } = store;
+  const control = createControl({ store, runs, scheduler });
   const find = (tx: Tx, argument: string): Run | undefined => {
     const id = parseRunId(argument);
     return id.ok ? runs.read(tx, id.value) : undefined;
@@ -41,24 +43,13 @@ export function createRunOrders(options: RunOrdersOptions): Readonly<Record<'run
         done(tx, run === undefined ? 'there is no such run' : `the run is ${run.status} already`);
         return null;
       }
-      if (run.status === 'queued') {
-        tx.run(
-          sql
-            .updateTable('runs')
-            .set({ status: 'cancelled', ended_at: clock.now() })
-            .where('run_id', '=', run.id)
-            .where('status', '=', 'queued'),
-        );
-        done(tx, 'cancelled before it started');
-        return null;
-      }
-      runs.askStop(tx, run.id, 'RUN_CANCELLED');
-      done(tx, 'cancelled');
-      return run;
+      const works = control.stop(tx, run.id, clock.now());
+      done(tx, works ? 'cancelled' : 'cancelled before it started');
+      return works ? run : null;
     });
-    if (working !== null) scheduler.cancel(working.sessionId, working.id);
-    // The next in its session may start; and a run that a dead process left is ended by whoever looks for work.
-    scheduler.wake();
+    if (working !== null) control.abort(working);
+    // The next in its session may start.
+    else scheduler.wake();
   }
 
   async function retry(argument: string, done: Parameters<Order>[1]): Promise<void> {
@@ -87,8 +78,7 @@ export function createRunOrders(options: RunOrdersOptions): Readonly<Record<'run
     if (!RETRIABLE.some((status) => status === run.status))
       return `the run is ${run.status}; only failed, interrupted and expired ones are retried`;
     if (runs.isReplaced(tx, run.id)) return 'another run answers its prompts already';
-    if (run.prompts.length === 0) return 'its prompts are kept no more';
-    if (run.prompts.some(({ text }) => text === '')) return 'its prompts were taken back';
+    if (run.prompts.length === 0 || run.prompts.some(({ text }) => text === '')) return 'its prompts were taken back or are kept no more';
     if (newestOf(tx, run.sessionId) !== run.id) return 'the conversation went on since; the person may ask again';
     const ended = authority.judge(run, clock.now());
     return ended === null ? null : `${describeEnd(ended)}; the person may ask again`;

@@ -94,7 +94,7 @@ test('a prompt that was taken back is not answered after all', async () => {
   const failed = await failedRun(core);
   await core.store.write((tx) => tx.run(core.store.sql.updateTable('pending_inputs').set({ text: '' })));
 
-  expect(await order('run.retry', failed)).toBe('not possible: its prompts were taken back');
+  expect(await order('run.retry', failed)).toBe('not possible: its prompts were taken back or are kept no more');
 });
 
 test('a run whose authority ended is not retried, whoever asks (G8)', async () => {
