@@ -63,8 +63,15 @@ export function createRunOrders(options: RunOrdersOptions): Readonly<Record<'run
       tx.run(sql.updateTable('runs').set({ replaces: run.id }).where('run_id', '=', next));
       tx.run(sql.updateTable('pending_inputs').set({ run_id: next, consumed_at: null, steers: 0 }).where('run_id', '=', run.id));
       // The prompts and only they: what the first run said and did is no part of the conversation any more.
-      tx.run(sql.updateTable('transcript').set({ run_id: next }).where('run_id', '=', run.id).where('role', '=', 'human'));
-      tx.run(sql.deleteFrom('transcript').where('run_id', '=', run.id));
+      const said = { session_id: run.sessionId, run_id: run.id };
+      tx.run(
+        sql
+          .updateTable('transcript')
+          .set({ run_id: next })
+          .where((eb) => eb.and(said))
+          .where('role', '=', 'human'),
+      );
+      tx.run(sql.deleteFrom('transcript').where((eb) => eb.and(said)));
       // The caller that repeats its request is shown the run that answers it.
       tx.run(sql.updateTable('replay_marks').set({ run_id: next }).where('run_id', '=', run.id));
       done(tx, `answered again by run ${next}`);
