@@ -1,17 +1,21 @@
 /**
- * Kills at moments nobody chose: three people go on writing while the process dies again and again. Whatever was under way, in the end each
- * message has exactly one answer. The moments come from a seed that is printed, so that a failure can be looked at again.
+ * Kills at moments nobody chose: people in eight rooms go on writing while the process dies again and again, a quarter of the times while it still
+ * starts. Whatever was under way, in the end each message has exactly one answer with the model's text, and no note is written twice. The moments
+ * come from a seed that is printed, so that a failure can be looked at again. `npm run soak -- --kills 1000` is this test, for longer.
  */
 import { randomInt } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import { expect, onTestFailed, test } from 'vitest';
-import { textReply } from '../../synapse-dev/model/reply.ts';
-import { messagesIn, newTexts, useWorld } from '../e2e/harness.ts';
+import { type OracleProcess, type Talk, useWorld } from '../e2e/harness.ts';
+import { createKillable, expectAnswered, expectSoundLog, type Killable, replyWith, type Said } from './killable.ts';
 
 const world = useWorld({ oracles: 1 });
-const PEOPLE = 3;
-const PROMPTS = 8;
-const KILLS = 5;
+const ROOMS = 8;
+/** So many in a test run: each costs a start of the process. */
+const KILLS = Number(process.env['KILLS'] ?? 12);
+/** After so many everything is looked at, and other people go on in other rooms. */
+const ROUND = 20;
+const EACH_KILL_MS = 15_000;
 
 /** mulberry32: small, and the same on every machine. */
 function createChance(seed: number): () => number {
@@ -24,49 +28,61 @@ function createChance(seed: number): () => number {
   };
 }
 
-test('whatever moments the process is killed at, each message gets one answer in its own room (G1, G2, G5)', async () => {
-  const seed = Number(process.env['KILL_SEED'] ?? randomInt(2 ** 31));
-  onTestFailed(() => console.error(`the moments came from KILL_SEED=${seed}`));
-  const chance = createChance(seed);
-  const oracle = await world.oracle({ RATE_LIMIT: '1000', BOT_HOP_BUDGET: '0' });
-  let running = await oracle.startProcess();
-  oracle.model.respond((request) => textReply(`I have read ${newTexts(request).join(' and ')}.`, { pace: { tokensPerSecond: 80 } }));
-  const talks = await Promise.all(Array.from({ length: PEOPLE }, async () => (await world.person()).direct(oracle)));
-  const killing = (async () => {
-    for (let kill = 0; kill < KILLS; kill += 1) {
-      await wait(100 + chance() * 1_400);
-      await running.kill('SIGKILL');
-      running = await oracle.startProcess();
-    }
-  })();
-
-  const said = await Promise.all(
-    talks.map(async (talk, person) => {
-      const prompts: { id: string; text: string }[] = [];
-      for (let index = 0; index < PROMPTS; index += 1) {
-        const text = `message ${index} of person ${person}`;
-        prompts.push({ id: await talk.say(text), text });
-        await wait(200 + chance() * 1_500);
-      }
-      return { talk, prompts };
-    }),
-  );
-  await killing;
-
-  for (const { talk, prompts } of said) {
-    const answers = await Promise.all(prompts.map(({ id }) => talk.answerTo(id, 60_000)));
-    for (const [index, { text, parts, prompts: named, status, runId }] of answers.entries()) {
-      expect(parts).toHaveLength(1);
-      const texts = named.map((id) => prompts.find((prompt) => prompt.id === id)?.text);
-      expect(texts).toContain(prompts[index]?.text);
-      const whole = `I have read ${texts.join(' and ')}.`;
-      // A run that four processes died of is given up, visibly; which of them that is, chance decides.
-      const givenUp = oracle.log.some(({ msg, run_id }) => msg === 'a run was ended without another attempt' && run_id === runId);
-      if (givenUp) expect(text).toMatch(/\*This answer was interrupted and could not be continued\.\*$/u);
-      expect({ status, text: givenUp ? text : whole }).toEqual({ status: givenUp ? 'interrupted' : 'completed', text });
-    }
-    const messages = messagesIn(await talk.history(), oracle.userId);
-    const namedByAll = messages.flatMap(({ content }) => (content['ixo.oracle.run'] as { prompts?: string[] } | undefined)?.prompts ?? []);
-    expect(namedByAll).toEqual(prompts.map(({ id }) => id));
+/** Writes until it is over; every third message asks for a note. */
+async function keepWriting(talk: Talk, chance: () => number, isOver: () => boolean): Promise<Said[]> {
+  const said: Said[] = [];
+  while (!isOver()) {
+    const text = `${said.length % 3 === 1 ? 'write' : 'message'} ${said.length} in ${talk.roomId}`;
+    said.push({ id: await talk.say(text), text });
+    await wait(400 + chance() * 2_600);
   }
-});
+  return said;
+}
+
+async function killAgainAndAgain(killable: Killable, running: OracleProcess, kills: number, chance: () => number): Promise<OracleProcess> {
+  let process = running;
+  for (let kill = 0; kill < kills; kill += 1) {
+    await wait(50 + chance() * 1_450);
+    await process.kill('SIGKILL');
+    process = await killable.start({ waits: chance() > 0.25 });
+  }
+  await process.kill('SIGKILL');
+  return killable.start();
+}
+
+test(
+  'whatever moments the process is killed at, each message gets one answer in its own room (G1, G2, G5, G6)',
+  async () => {
+    const seed = Number(process.env['KILL_SEED'] ?? randomInt(2 ** 31));
+    onTestFailed(() => console.error(`the moments came from KILL_SEED=${seed}`));
+    const chance = createChance(seed);
+    const killable = createKillable(await world.oracle({ RATE_LIMIT: '1000', BOT_HOP_BUDGET: '0', MAX_CONCURRENT_RUNS: '16' }));
+    let running = await killable.start();
+    killable.oracle.model.respond(replyWith({ chunkChars: 12, delayMs: 60 }));
+    const began = performance.now();
+    let messages = 0;
+    let givenUp = 0;
+    for (let killed = 0; killed < KILLS; ) {
+      const kills = Math.min(ROUND, KILLS - killed);
+      const talks = await Promise.all(Array.from({ length: ROOMS }, async () => (await world.person()).direct(killable.oracle)));
+      let over = false;
+      const writing = Promise.all(talks.map(async (talk) => ({ talk, said: await keepWriting(talk, chance, () => over) })));
+      running = await killAgainAndAgain(killable, running, kills - 1, chance);
+      over = true;
+      for (const { talk, said } of await writing) {
+        givenUp += await expectAnswered(killable, talk, said);
+        messages += said.length;
+      }
+      expectSoundLog(killable);
+      const effects = killable.effects();
+      expect(new Set(effects).size).toBe(effects.length);
+      killed += kills;
+      console.log(
+        `${killed} of ${KILLS} kills in ${Math.round((performance.now() - began) / 1_000)} s: ${messages} messages answered, ${effects.length} notes, ${givenUp} answers given up (seed ${seed})`,
+      );
+    }
+    // More than a few would mean that runs do not survive kills, but only end after them.
+    expect(givenUp).toBeLessThan(Math.max(5, messages / 10));
+  },
+  120_000 + KILLS * EACH_KILL_MS,
+);
