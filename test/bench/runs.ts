@@ -2,6 +2,7 @@
  * What durability costs and how long a crash is felt: tokens on their way to a reader over HTTP, and `kill -9` in mid-stream, on real processes with
  * a real Synapse; the log of runs and the thread of 2,000 messages in this process. The figures and their aims stand in docs/durability.md.
  */
+import { statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -36,7 +37,7 @@ export async function benchRuns(onProgress: (line: string) => void): Promise<Rec
     onProgress('tokens to a reader over HTTP');
     const tokens = await measureTokens(setting);
     onProgress('kill -9 in mid-stream');
-    const kills = await measureKills(setting);
+    const kills = await measureKills(setting, onProgress);
     onProgress('what one turn leaves on disk');
     const turn = await measureTurn(setting);
     return {
@@ -162,7 +163,7 @@ interface Kill {
   readonly beyondModelMs: number;
 }
 /** Killed half a second after the first text, started again at once, as a supervisor does. */
-async function measureKills(setting: Setting): Promise<Kill[]> {
+async function measureKills(setting: Setting, onProgress: (line: string) => void): Promise<Kill[]> {
   let oracle = await setting.startOracle();
   const talk = await setting.room('killed', setting.oracle);
   await talk.ask('warm up');
@@ -179,10 +180,14 @@ async function measureKills(setting: Setting): Promise<Kill[]> {
     const finishedAt = Math.max(...parts.flatMap(({ versions }) => versions.map(({ at }) => at)));
     const asked = setting.model.requests.findLast((one) => one.chat?.lastUserText.includes(text));
     if (asked?.endedAt === undefined) throw new Error('the model was not asked again');
-    kills.push({
+    const kill = {
       resumeMs: readResumedAt(setting, prompt) - oracle.startedAt,
       beyondModelMs: finishedAt - killedAt - (asked.endedAt - asked.at),
-    });
+    };
+    kills.push(kill);
+    onProgress(
+      `resumed after ${kill.resumeMs} ms (ready after ${round(oracle.readyMs, 0)}), asked the model ${round(asked.at - performance.timeOrigin - killedAt, 0)} ms after the kill, it spoke ${asked.endedAt - asked.at} ms, finished ${round(kill.beyondModelMs, 0)} ms beyond that`,
+    );
   }
   await oracle.stop();
   return kills;
@@ -211,20 +216,26 @@ async function measureTurn(setting: Setting): Promise<Record<string, number>> {
   const oracle = await setting.startOracle();
   const talk: Talk = await setting.room('turns', setting.oracle);
   await talk.ask('stream warm up');
+  // A reader that stays: the log is not begun anew meanwhile, so it grows by what is written.
+  const reader = openDatabase(setting);
+  reader.exec('BEGIN');
+  reader.prepare('SELECT count(*) FROM meta').get();
   const before = readSize(setting);
   for (let index = 0; index < TURNS; index += 1) await talk.ask(`stream turn ${index}`);
   // Confirmed edits and receipts.
   await wait(500);
   const after = readSize(setting);
+  reader.close();
   await oracle.stop();
   const perTurn = (name: keyof typeof before): number => (after[name] - before[name]) / TURNS;
   return {
     bytes_kept_per_streamed_turn: round(perTurn('bytes'), 0),
+    bytes_written_per_streamed_turn: round(perTurn('log'), 0),
     ...Object.fromEntries(TABLES.map((table) => [`rows_${table}`, round(perTurn(table), 1)])),
   };
 }
 
-function readSize(setting: Setting): Record<(typeof TABLES)[number] | 'bytes', number> {
+function readSize(setting: Setting): Record<(typeof TABLES)[number] | 'bytes' | 'log', number> {
   const database = openDatabase(setting);
   try {
     const counts = TABLES.map((table) => {
@@ -232,7 +243,9 @@ function readSize(setting: Setting): Record<(typeof TABLES)[number] | 'bytes', n
       return [table, n] as const;
     });
     const bytes = (database.pragma('page_count', { simple: true }) as number) * (database.pragma('page_size', { simple: true }) as number);
-    return { bytes, ...Object.fromEntries(counts) } as ReturnType<typeof readSize>;
+    return { bytes, log: statSync(join(setting.dataDir, 'oracle.db-wal')).size, ...Object.fromEntries(counts) } as ReturnType<
+      typeof readSize
+    >;
   } finally {
     database.close();
   }
