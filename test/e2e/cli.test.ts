@@ -126,6 +126,8 @@ test('start becomes ready, and every check of doctor passes', async () => {
     database: '✓',
     outbox: '✓',
     inbox: '✓',
+    runs: '✓',
+    size: '✓',
     model: '✓',
     PUBLIC_URL: '✓',
     Blocksync: '–',
