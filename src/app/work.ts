@@ -36,6 +36,7 @@ import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
 import { createInputs } from '../runs/inputs.ts';
 import { createRuns } from '../runs/ledger.ts';
+import { createReplacing } from '../runs/replace.ts';
 import { createScheduler } from '../runs/scheduler.ts';
 import { createViewers } from '../runs/viewers.ts';
 import { createRoomSettings } from '../sessions/room-settings.ts';
@@ -123,6 +124,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
   const runs = createRuns({ store, fence });
   const newRunId = createRunIds(runs.newest());
   const inputs = createInputs({ store, runs, newRunId });
+  const replacing = createReplacing({ store, runs });
   const frames = createFrameReader({ store });
   const rule = { limit: config.rateLimit, windowMs: config.rateLimitWindowS * 1_000 };
   const maxLatenessMs = config.maxEventLatenessS * 1_000;
@@ -149,6 +151,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       sessions,
       runs,
       inputs,
+      replacing,
       settings,
       transcript,
       links,
@@ -223,6 +226,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
   connection.onClosed?.(reconciler.suspect);
   const words = createRoomWords({ oracleDid, oracleEntityDid: entityDid });
   const trusts = (user: UserId) => isTrustedServer(user, rules);
+  const runControl = createControl({ store, runs, scheduler });
   const admit = createAdmit({
     store,
     inbox,
@@ -231,7 +235,8 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     known,
     runs,
     inputs,
-    control: createControl({ store, runs, scheduler }),
+    control: runControl,
+    replacing,
     settings,
     scheduler,
     transcript,
@@ -246,6 +251,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       words,
       isTrustedServer: trusts,
       onRevoked,
+      control: runControl,
     }),
     registerGrant,
     ownGrants: authority.ownGrants,

@@ -8,6 +8,7 @@ import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
 import { type EventId, noticeTxnId, type RoomId, type TokenId, type UserId } from '../ids.ts';
 import type { OutboundEvent, Outbox } from '../outbox/outbox.ts';
 import { assertNever } from '../result.ts';
+import type { Control } from '../runs/control.ts';
 import type { Store, Tx } from '../store/store.ts';
 import { writeAudit } from '../turn/audit.ts';
 import type { Links } from '../turn/links.ts';
@@ -68,6 +69,7 @@ export interface CommandsOptions {
   readonly isTrustedServer: (user: UserId) => boolean;
   /** Ends what rests on these; called after the commit. */
   readonly onRevoked: (tokenIds: readonly TokenId[]) => void;
+  readonly control: Pick<Control, 'stopSpeakingFor'>;
 }
 
 interface Said {
@@ -75,12 +77,13 @@ interface Said {
   readonly link?: string;
   readonly refusal?: Refusal;
   readonly revoked?: readonly TokenId[];
+  readonly after?: () => void;
 }
 
 const GRANTS_SHOWN = 20;
 
 export function createCommands(options: CommandsOptions): Commands {
-  const { store, grants, own, links, page, outbox, words, isTrustedServer, onRevoked } = options;
+  const { store, grants, own, links, page, outbox, words, isTrustedServer, onRevoked, control } = options;
 
   function act(tx: Tx, request: CommandRequest, now: number): Said {
     const { command, sender } = request;
@@ -155,12 +158,13 @@ export function createCommands(options: CommandsOptions): Commands {
 
   /**
    * The links go too, also those of grants that have ended: whoever talked a person into his own DID could take that grant back himself, and then go
-   * on over HTTP in this room with a link that nothing else would end. A client that signs proves its link anew with the next message.
+   * on over HTTP in this room with a link that nothing else would end. Neither must what he began there go on. A client that signs proves its link anew with the next message.
    */
   function revokeAll(tx: Tx, request: CommandRequest, now: number): Said {
     const list = own.of(request.sender, now);
     const unlinked = links.forgetAll(tx, request.sender) > 0;
-    return list.length === 0 && unlinked ? { text: UNLINKED } : revoke(tx, request, list, now);
+    const after = control.stopSpeakingFor(tx, request.sender, now);
+    return { ...(list.length === 0 && unlinked ? { text: UNLINKED } : revoke(tx, request, list, now)), after };
   }
 
   function revokeByPrefix(tx: Tx, request: CommandRequest, prefix: string, now: number): Said {
@@ -205,7 +209,7 @@ export function createCommands(options: CommandsOptions): Commands {
   return {
     say,
     obey(tx, request, now) {
-      const { text, link = null, refusal: why = null, revoked = [] } = act(tx, request, now);
+      const { text, link = null, refusal: why = null, revoked = [], after } = act(tx, request, now);
       const { roomId, cause, threadRoot } = request;
       say(tx, { roomId, cause, threadRoot, text, link, refusal: why }, now);
       return {
@@ -213,6 +217,7 @@ export function createCommands(options: CommandsOptions): Commands {
         after: () => {
           outbox.wake();
           if (revoked.length > 0) onRevoked(revoked);
+          after?.();
         },
       };
     },

@@ -4,6 +4,7 @@
  * what others wrote in the room, can stop a run: nobody is cut off by a bystander (G13).
  */
 import { sql as raw, type SqlBool } from 'kysely';
+import { refusal } from '../errors.ts';
 import type { EventId, RoomId, RunId, SessionId, UserId } from '../ids.ts';
 import { sessionIdOf } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
@@ -36,6 +37,11 @@ export interface Control {
   /** Writes down that the run stops. @returns whether it works: then call `abort` after the commit. */
   stop(tx: Tx, run: RunId, now: number): boolean;
   abort(run: Pick<Target, 'id' | 'sessionId'>): void;
+  /**
+   * Ends what runs in the name of any DID through this account, with REVOKED: also what was signed by that DID itself and rests on no grant. Call the
+   * returned function after the commit.
+   */
+  stopSpeakingFor(tx: Tx, user: UserId, now: number): () => void;
 }
 
 export interface ControlOptions {
@@ -79,7 +85,7 @@ export function createControl({ store, runs, scheduler }: ControlOptions): Contr
     return newest;
   }
 
-  return {
+  const control: Control = {
     runAt(tx, room, event) {
       const id = runIdAt(tx, event);
       if (id === undefined) return undefined;
@@ -113,10 +119,30 @@ export function createControl({ store, runs, scheduler }: ControlOptions): Contr
       runs.askStop(tx, run, 'RUN_CANCELLED');
       return true;
     },
+    stopSpeakingFor(tx, user, now) {
+      const rows = tx.all(
+        sql
+          .selectFrom('runs')
+          .select([...columns, 'principal_id'])
+          .where(IS_UNFINISHED)
+          .where('matrix_user_id', '=', user),
+      );
+      const ended = rows.filter(({ principal_id }) => principal_id.startsWith('did:')).map(toTarget);
+      const working = ended.filter(({ id }) => {
+        const isWorking = control.stop(tx, id, now);
+        if (isWorking) runs.askStop(tx, id, 'REVOKED');
+        return isWorking;
+      });
+      return () => {
+        for (const { id, sessionId } of working) scheduler.cancel(sessionId, id, refusal('REVOKED'));
+        if (working.length > 0) scheduler.wake();
+      };
+    },
     abort({ id, sessionId }) {
       scheduler.cancel(sessionId, id);
       // One that a dead process left is ended by whoever looks for work.
       scheduler.wake();
     },
   };
+  return control;
 }

@@ -21,6 +21,7 @@ import type { ExecuteOptions, RunObservation } from '../../src/runs/execute-run.
 import { createFrameReader } from '../../src/runs/frames.ts';
 import { createInputs } from '../../src/runs/inputs.ts';
 import { createRuns } from '../../src/runs/ledger.ts';
+import { createReplacing } from '../../src/runs/replace.ts';
 import { createScheduler } from '../../src/runs/scheduler.ts';
 import { createRoomSettings } from '../../src/sessions/room-settings.ts';
 import { createSessions } from '../../src/sessions/sessions.ts';
@@ -101,6 +102,7 @@ export function buildCore(options: CoreOptions = {}) {
   const known = createKnownRooms({ store });
   const newRunId = createRunIds(runs.newest());
   const inputs = createInputs({ store, runs, newRunId });
+  const replacing = createReplacing({ store, runs });
   const grants = createGrants({ store });
   /** What DIDs resolve to, beside did:key. */
   const documents = new Map<Did, DidKeys>();
@@ -147,6 +149,7 @@ export function buildCore(options: CoreOptions = {}) {
       sessions,
       runs,
       inputs,
+      replacing,
       settings,
       transcript,
       links,
@@ -191,6 +194,7 @@ export function buildCore(options: CoreOptions = {}) {
   });
   const ownGrants = createOwnGrants({ store, grants, links });
   const onRevoked = authority.stopRestingOn;
+  const runControl = createControl({ store, runs, scheduler });
   const commands = createCommands({
     store,
     grants,
@@ -210,6 +214,7 @@ export function buildCore(options: CoreOptions = {}) {
     },
     isTrustedServer: (user) => isTrustedServer(user, rules),
     onRevoked,
+    control: runControl,
   });
   const notices = createNotices({
     store,
@@ -230,7 +235,8 @@ export function buildCore(options: CoreOptions = {}) {
     known,
     runs,
     inputs,
-    control: createControl({ store, runs, scheduler }),
+    control: runControl,
+    replacing,
     settings,
     scheduler,
     transcript,

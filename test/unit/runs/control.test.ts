@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import type { DeviceId, EventId, OutboxTxnId, RunId, SessionId } from '../../../src/ids.ts';
+import type { DeviceId, EventId, OutboxTxnId, RunId, SessionId, UserId } from '../../../src/ids.ts';
 import type { JsonObject } from '../../../src/json.ts';
 import { createControl, decideCancel } from '../../../src/runs/control.ts';
 import type { RunStatus } from '../../../src/runs/run.ts';
-import { buildCore, type Core, type CoreOptions } from '../../fakes/core.ts';
+import { newNonce, signContent } from '../../../src/ucan/mint.ts';
+import { buildCore, type Core, type CoreOptions, MALLORY_KEY, ORACLE_KEY } from '../../fakes/core.ts';
 import { ALICE, BOB, incoming, ORACLE, ROOM } from '../../fakes/events.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { fileStore, settle } from '../../fakes/memory-store.ts';
@@ -296,4 +297,26 @@ describe('two people in one thread (G13)', () => {
       `${ALICE} $c`,
     ]);
   });
+});
+
+test('!revoke all also ends what a DID signed itself through this account, whatever it rests on, and nobody else’s (G8, G13)', async () => {
+  const core = await setUp();
+  core.runner.script(held('So far').script);
+  const content = signContent(
+    {
+      ...{ key: MALLORY_KEY, audience: ORACLE_KEY.did, room: ROOM, sender: ALICE, type: 'm.room.message' },
+      ...{ ts: core.clock.now(), nonce: newNonce() },
+    },
+    { msgtype: 'm.text', body: 'Go on' },
+  );
+  await core.take(incoming('mallory', { content }));
+  await settle();
+  const stopFor = async (user: UserId) => {
+    (await core.store.write((tx) => createControl(core).stopSpeakingFor(tx, user, core.clock.now())))();
+    await settle();
+    return core.store.read.all(core.store.sql.selectFrom('runs').select(['status', 'error']));
+  };
+
+  expect(await stopFor(BOB)).toMatchObject([{ status: 'running' }]);
+  expect(await stopFor(ALICE)).toEqual([{ status: 'failed', error: expect.stringContaining('"REVOKED"') }]);
 });
