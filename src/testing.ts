@@ -88,6 +88,7 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
     requestId: 'test',
     hints: timezone === undefined ? {} : { timezone },
     direct,
+    replaces: null,
     status: 'running',
     attempt: 1,
     createdAt: now,

@@ -2,7 +2,7 @@
  * One version of one message of an answer as an outbox row. All rows of a run share a lane, so original, edits and parts reach the room in
  * the order they were written; the txn id is numbered over all attempts of the run, so no version takes the place of another (G4).
  */
-import { answerTxnId, type EventId, noticeTxnId, type OutboxTxnId, parseEventId } from '../../src/ids.ts';
+import { answerTxnId, type EventId, noticeTxnId, type OutboxTxnId, parseEventId, type RunId } from '../../src/ids.ts';
 import type { OutboundEvent, Outbox } from '../../src/outbox/outbox.ts';
 import type { FoldedRun, Run, RunStatus } from '../../src/runs/run.ts';
 import { buildAnswerContent, buildAnswerEdit } from '../content/build-answer.ts';
@@ -24,9 +24,11 @@ export interface ReplyFacts {
   readonly folded: FoldedRun;
   /** Events of the prompts it answers. */
   readonly prompts: readonly EventId[];
+  /** The run, or the first of those that it replaces: what is sent into one message stays in order. */
+  readonly first: RunId;
 }
 
-const laneOf = (run: Run): string => `run.${run.id}`;
+const laneOf = ({ first }: ReplyFacts): string => `run.${first}`;
 
 /** Stands in while the relation is built and measured: the sender fills in the real one. Event ids of today's rooms are as long. */
 const PLACEHOLDER = `$${'x'.repeat(43)}` as EventId;
@@ -47,7 +49,7 @@ export function buildAnswerRow(version: Version, facts: ReplyFacts): OutboundEve
   };
   const common = {
     txnId: answerTxnId(run.id, version.seq),
-    lane: laneOf(run),
+    lane: laneOf(facts),
     roomId: run.roomId,
     kind: 'answer',
     eventType: 'm.room.message',
@@ -69,7 +71,7 @@ export function buildErrorRow(facts: ReplyFacts): OutboundEvent | null {
   const place: Place = run.threadRoot === null && prompt !== undefined ? { replyTo: prompt } : placeOf(facts);
   return {
     txnId: noticeTxnId(folded.end?.status === 'interrupted' ? 'interrupted' : 'refusal', run.id),
-    lane: laneOf(run),
+    lane: laneOf(facts),
     roomId: run.roomId,
     kind: 'notice',
     eventType: 'm.room.message',

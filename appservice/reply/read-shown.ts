@@ -3,7 +3,7 @@
  * the very messages it began (G5), and the last word is planned against what is on disk, whatever a failed write left behind (G4).
  * Cost: one read per start and one per end of a run; only the newest version of each message is parsed.
  */
-import type { OutboxTxnId } from '../../src/ids.ts';
+import type { OutboxTxnId, RunId } from '../../src/ids.ts';
 import { isJsonObject, type JsonObject } from '../../src/json.ts';
 import type { OutboxRow } from '../../src/outbox/outbox.ts';
 import { LIVE_KEY } from '../content/build-answer.ts';
@@ -35,18 +35,23 @@ export interface Shown {
   readonly nextSeq: number;
 }
 
-/** Rows of one run, oldest first (`Outbox.ofRun`). */
-export function readShown(rows: readonly OutboxRow[]): Shown {
+/**
+ * Rows of one run, oldest first (`Outbox.ofRun`), after those of the runs that it replaces. Messages of theirs are this run's to go on with, as if
+ * nothing of this answer were shown in them yet; one that never came to be is not.
+ */
+export function readShown(rows: readonly OutboxRow[], run: RunId): Shown {
   const byPart = new Map<number, { origin: OutboxRow; edits: number; newest: OutboxRow }>();
   let nextSeq = 1;
   for (const row of rows) {
     if (row.kind !== 'answer' || row.part === null) continue;
-    nextSeq = Math.max(nextSeq, seqOf(row.txn_id) + 1);
+    const isOwn = row.run_id === run;
+    if (isOwn) nextSeq = Math.max(nextSeq, seqOf(row.txn_id) + 1);
     const known = byPart.get(row.part);
     if (known === undefined) {
-      if (row.edits_txn === null) byPart.set(row.part, { origin: row, edits: 0, newest: row });
+      if (row.edits_txn === null && (isOwn || row.state === 'sent' || row.state === 'ready'))
+        byPart.set(row.part, { origin: row, edits: 0, newest: row });
     } else if (row.edits_txn === known.origin.txn_id && (row.state === 'sent' || row.state === 'ready')) {
-      known.edits += 1;
+      if (isOwn) known.edits += 1;
       known.newest = row;
     }
   }
@@ -58,7 +63,7 @@ export function readShown(rows: readonly OutboxRow[]): Shown {
         {
           part,
           originTxn: origin.txn_id,
-          ...readVersion(newest.content),
+          ...(newest.run_id === run ? readVersion(newest.content) : NOTHING_YET),
           edits,
           waitingTxn: newest.state === 'ready' ? newest.txn_id : null,
           createdAt: origin.created_at,
@@ -69,6 +74,8 @@ export function readShown(rows: readonly OutboxRow[]): Shown {
     ),
   };
 }
+
+const NOTHING_YET = { text: '', live: true, ended: false } as const;
 
 /** The counterpart of `answerTxnId`. */
 const seqOf = (txnId: OutboxTxnId): number => Number(txnId.slice(txnId.lastIndexOf('.') + 1));

@@ -101,6 +101,18 @@ function createTyping({ clock, typing }: Pick<ReplyOptions, 'clock' | 'typing'>)
   };
 }
 
+/** Somebody may edit one prompt again and again; each edit is a run. */
+const MAX_REPLACED = 100;
+/** The runs whose message is written anew, oldest first. */
+function readReplaced({ sql, read }: Store, last: RunId): RunId[] {
+  const chain: RunId[] = [];
+  for (let id: RunId | null = last; id !== null && chain.length < MAX_REPLACED; ) {
+    chain.unshift(id);
+    id = read.get(sql.selectFrom('runs').select('replaces').where('run_id', '=', id))?.replaces ?? null;
+  }
+  return chain;
+}
+
 interface ReplyView extends RunView {
   onSent(row: OutboxRow, durationMs: number): void;
 }
@@ -145,14 +157,18 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
   /** After the last word, after close, or when the disk failed: then only the end writes. */
   let silent = false;
 
+  const replaced = run.replaces === null ? [] : readReplaced(store, run.replaces);
+  const first = replaced[0] ?? run.id;
+  const rowsOf = (tx: Tx): OutboxRow[] => [...replaced, run.id].flatMap((id) => outbox.ofRun(tx, id));
+
   function restore(): void {
     const toMonotonic = (wall: number): number => clock.monotonic() - Math.max(0, clock.now() - wall);
-    const shown = readShown(outbox.ofRun(store.read, run.id));
+    const shown = readShown(rowsOf(store.read), run.id);
     nextSeq = shown.nextSeq;
     for (const message of shown.messages.values()) {
       messages.set(message.part, {
         ...message,
-        firstTextAt: toMonotonic(message.createdAt),
+        firstTextAt: message.text === '' ? null : toMonotonic(message.createdAt),
         lastSentAt: message.sentAt === null ? null : toMonotonic(message.sentAt),
         lastSendMs: null,
       });
@@ -263,7 +279,7 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
   async function write(due: readonly Version[]): Promise<void> {
     writing = true;
     try {
-      const facts = { run, folded, prompts: promptsOf(store.read, { isOver: false }) };
+      const facts = { run, folded, prompts: promptsOf(store.read, { isOver: false }), first };
       const rows = due.map((version) => buildAnswerRow(version, facts));
       const written = await store.write((tx) => {
         if (silent || options.holds?.(tx, run) === false) return false;
@@ -298,8 +314,8 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
   }
 
   function finish(tx: Tx, ended: FoldedRun): void {
-    const shown = readShown(outbox.ofRun(tx, run.id));
-    const facts = { run, folded: ended, prompts: promptsOf(tx, { isOver: true }) };
+    const shown = readShown(rowsOf(tx), run.id);
+    const facts = { run, folded: ended, prompts: promptsOf(tx, { isOver: true }), first };
     for (const row of buildLastWord(facts, shown)) {
       if (row.editsTxn !== undefined) outbox.dropSuperseded(tx, row.editsTxn);
       outbox.insert(tx, row, clock.now());
@@ -345,7 +361,7 @@ function createView(run: Run, before: FoldedRun, options: ReplyOptions, onClose:
     });
   }
 
-  if (before.lastSeq > 0) restore();
+  if (before.lastSeq > 0 || replaced.length > 0) restore();
   return {
     onFrames(frames, now) {
       if (silent) return;

@@ -13,19 +13,35 @@ import type { WaitingPrompt } from '../runs/ledger.ts';
 import type { Tx } from '../store/store.ts';
 import { type AuditEntry, writeAudit } from '../turn/audit.ts';
 import { isBelow, type Principal } from '../turn/principal.ts';
+import type { MatrixIncoming } from '../turn/prompt.ts';
+import { beginTurn } from '../turn/turn.ts';
 import { MESSAGE_ABILITY } from '../ucan/abilities.ts';
 import { spend } from '../ucan/replay.ts';
 import { mayUse } from './access.ts';
 import type { AdmitOptions } from './admit.ts';
-import { afterCommandPrefix } from './decide-admission.ts';
+import { afterCommandPrefix, type IgnoreReason, latenessOf } from './decide-admission.ts';
 import type { EndRow } from './end-row.ts';
 import type { InboxItem } from './inbox-item.ts';
 import { isSigned } from './refuse-row.ts';
 
 export type AdmitChangeOptions = Pick<
   AdmitOptions,
-  'store' | 'rooms' | 'runs' | 'inputs' | 'scheduler' | 'checks' | 'now' | 'newRequestId' | 'rules' | 'commandPrefix'
+  | 'store'
+  | 'rooms'
+  | 'inbox'
+  | 'runs'
+  | 'inputs'
+  | 'replacing'
+  | 'scheduler'
+  | 'maxLatenessMs'
+  | 'checks'
+  | 'now'
+  | 'newRequestId'
+  | 'rules'
+  | 'commandPrefix'
 >;
+/** Whose prompt is edited. */
+type Edited = Pick<WaitingPrompt, 'runId' | 'principalId'>;
 export interface AdmitChange {
   amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void>;
   redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void>;
@@ -36,10 +52,18 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
   const { note, finish, ignore, factsOf } = end;
   const { sql } = store;
 
-  /** Only what has not started can be amended, and only under at least the authority of the message itself. */
+  /**
+   * Only under at least the authority of the message itself: what no model was shown is amended; the last prompt of a conversation is answered anew;
+   * for any other it is too late.
+   */
   async function amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void> {
     const waiting = runs.waitingPrompt(store.read, item.target);
-    if (waiting === null) return ignore(row, 'edit_too_late');
+    const last = waiting === null ? options.replacing.find(store.read, item.target) : undefined;
+    const present = waiting ?? last;
+    if (present === undefined) return ignore(row, 'edit_too_late');
+    // What was asked while we were away is past; and before the join nothing of it was ours.
+    const latenessMs = latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: now() });
+    if (last !== undefined && (latenessMs > options.maxLatenessMs || row.source === 'backfill')) return ignore(row, 'edit_too_late');
     if (item.text.trim() === '') return ignore(row, 'empty_body');
     if (item.text.length > LIMITS.promptChars) return ignore(row, 'too_long');
     if (!mayUse(item.sender, rules, isSigned(item.content))) return ignore(row, 'not_allowed');
@@ -47,7 +71,8 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     const text = facts.kind === 'direct' ? item.text : (afterCommandPrefix(item.text, commandPrefix) ?? item.text);
     // A command is never for the model, and only a message of its own is obeyed.
     if (facts.kind === 'direct' && readCommand(text) !== null) return ignore(row, 'not_a_prompt');
-    const authenticated = await checks.authenticate({
+    if (last?.text === text) return ignore(row, 'edit_of_nothing');
+    const incoming: MatrixIncoming = {
       via: 'matrix',
       text,
       roomId: row.roomId,
@@ -62,8 +87,10 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
       threadRoot: null,
       conversation: { kind: 'rolling' },
       editsTarget: item.target,
-      alongside: () => undefined,
-    });
+      alongside: (tx) => options.inbox.finish(tx, row),
+    };
+    if (waiting === null) return answerAnew(row, item, { present, incoming });
+    const authenticated = await checks.authenticate(incoming);
     if (!authenticated.ok) return refuseEdit(row, item, { waiting, code: authenticated.error.code });
     const { principal, token, grants: planned } = authenticated.value;
     if (!mayAmend(row, principal, waiting)) return refuseEdit(row, item, { waiting, code: 'NOT_ALLOWED' });
@@ -84,7 +111,23 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     note(row, 'amended', 'edit');
   }
 
-  const entryOf = (row: InboxRow, { sender }: InboxItem, { runId, principalId }: WaitingPrompt): Omit<AuditEntry, 'decision'> => ({
+  async function answerAnew(
+    row: InboxRow,
+    item: InboxItem & { kind: 'edit' },
+    { present, incoming }: { present: Edited; incoming: MatrixIncoming },
+  ): Promise<void> {
+    const turn = await beginTurn(incoming, checks);
+    if (!turn.ok) {
+      const { code } = turn.error.refusal;
+      if (code === 'CONFLICT') return ignore(row, 'edit_too_late');
+      const isAnothers = turn.error.principal === null || code === 'NOT_ALLOWED';
+      return refuseEdit(row, item, { waiting: present, code, reason: isAnothers ? 'edit_of_another' : 'edit_refused' });
+    }
+    note(row, 'admitted', 'edit');
+    scheduler.wake();
+  }
+
+  const entryOf = (row: InboxRow, { sender }: InboxItem, { runId, principalId }: Edited): Omit<AuditEntry, 'decision'> => ({
     at: now(),
     event_id: row.eventId,
     run_id: runId,
@@ -94,8 +137,12 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     resource: principalId,
   });
 
-  async function refuseEdit(row: InboxRow, item: InboxItem, { waiting, code }: { waiting: WaitingPrompt; code: ErrorCode }): Promise<void> {
-    note(row, 'ignored', 'edit_of_another');
+  async function refuseEdit(
+    row: InboxRow,
+    item: InboxItem,
+    { waiting, code, reason = 'edit_of_another' }: { waiting: Edited; code: ErrorCode; reason?: IgnoreReason },
+  ): Promise<void> {
+    note(row, 'ignored', reason);
     await finish(row, (tx) =>
       // Outside the run: anybody can try, so it is forgotten after a while.
       writeAudit(store, tx, {

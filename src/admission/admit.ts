@@ -12,6 +12,7 @@ import { assertNever, type Result } from '../result.ts';
 import type { Control } from '../runs/control.ts';
 import type { Inputs } from '../runs/inputs.ts';
 import type { Runs } from '../runs/ledger.ts';
+import type { Replacing } from '../runs/replace.ts';
 import { type TurnHints, turnHints } from '../runs/run.ts';
 import type { Scheduler } from '../runs/scheduler.ts';
 import type { RoomSettings } from '../sessions/room-settings.ts';
@@ -43,6 +44,7 @@ export interface AdmitOptions extends AuthorityOptions {
   readonly runs: Runs;
   readonly inputs: Inputs;
   readonly control: Control;
+  readonly replacing: Replacing;
   readonly settings: RoomSettings;
   readonly scheduler: Scheduler;
   readonly transcript: Transcript;

@@ -90,8 +90,6 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
       for (const { prompt_id: id } of untaken(tx, from)) {
         tx.run(sql.updateTable('pending_inputs').set({ run_id: to, steers: 0 }).where('prompt_id', '=', id));
         tx.run(sql.updateTable('transcript').set({ run_id: to }).where('event_id', '=', id).where('run_id', '=', from));
-        // The caller that repeats its request is shown the run that answers it.
-        tx.run(sql.updateTable('replay_marks').set({ run_id: to }).where('prompt_id', '=', id).where('run_id', '=', from));
       }
     },
     followUp(tx, run, now) {

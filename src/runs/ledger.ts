@@ -13,6 +13,7 @@ import type { Store, Tx } from '../store/store.ts';
 import { NO_GRANTS, type Principal, type RestsOn } from '../turn/principal.ts';
 import type { Unfinished } from './recovery.ts';
 import { type Run, type RunStatus, type TurnHints, turnHints, type Usage } from './run.ts';
+import { INHERITED } from './tool-marks.ts';
 
 export interface NewRun {
   readonly id: RunId;
@@ -99,6 +100,15 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
   const selectHolder = prepare(({ id }: { id: RunId }) =>
     sql.selectFrom('runs').select(['status', 'fence', 'attempt']).where('run_id', '=', id),
   );
+
+  /** The run before it has ended by now, and whatever a tool of it wrote is known or unknown for good. */
+  const inheritMarks = (tx: Tx, from: RunId, to: RunId) =>
+    tx.run(
+      sql
+        .updateTable('tool_marks')
+        .set({ run_id: to, tool_call_id: raw<string>`tool_call_id || ${INHERITED} || ${from}` })
+        .where('run_id', '=', from),
+    );
 
   const readPrompts = (tx: Tx, id: RunId) =>
     tx
@@ -217,7 +227,10 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           .where('status', 'in', UNFINISHED)
           .where('fence', '<=', fence),
       );
-      return started === 0 ? undefined : runs.read(tx, id);
+      if (started === 0) return undefined;
+      const run = runs.read(tx, id);
+      if (run?.replaces != null && run.attempt === 1) inheritMarks(tx, run.replaces, id);
+      return run;
     },
     holds: (tx, run) => {
       const row = tx.get(selectHolder({ id: run.id }));
@@ -395,6 +408,7 @@ function toRun(row: Selectable<RunsTable>, prompts: Run['prompts']): Run {
     requestId: row.request_id,
     hints: turnHints.parse(JSON.parse(row.hints)),
     direct: row.direct === 1,
+    replaces: row.replaces,
     status: row.status,
     attempt: row.attempt,
     createdAt: row.created_at,

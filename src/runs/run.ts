@@ -230,6 +230,8 @@ export interface Run {
   readonly requestId: string;
   readonly hints: TurnHints;
   readonly direct: boolean;
+  /** The run whose message this one writes anew, because its prompt was edited. */
+  readonly replaces: RunId | null;
   readonly status: RunStatus;
   readonly attempt: number;
   readonly createdAt: number;

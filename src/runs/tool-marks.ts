@@ -28,6 +28,9 @@ export interface ToolMarks {
   finish(key: ToolCallKey, result: string): Promise<void>;
 }
 
+/** In the id of a mark that the run took over from the one it replaces; the ids that providers give to calls have none. */
+export const INHERITED = ' of ';
+
 /** Far more than run at once; what is dropped only makes a repeated call wait for its own mark. */
 const MAX_RUNS_KEPT = 1_000;
 
@@ -35,7 +38,7 @@ type Mark = { tool_call_id: string; tool: string; args_hash: string; state: 'sta
 
 /**
  * A mark of an earlier attempt whose call is not in the checkpoint is an orphan: the provider gives the repeated call a new id, so it is met
- * once by a call with the same tool and arguments. `adopted` are the marks that are no orphans (any more).
+ * once by a call with the same tool and arguments. So is each mark of a run that this one replaces. `adopted` are the marks that are no orphans (any more).
  */
 export function decideMark(
   key: ToolCallKey,
@@ -44,8 +47,14 @@ export function decideMark(
 ): { decision: MarkDecision; adopts?: string } {
   const own = marks.find((mark) => mark.tool_call_id === key.toolCallId);
   const orphan =
-    resumed && own === undefined
-      ? marks.find((mark) => !adopted.has(mark.tool_call_id) && mark.tool === key.tool && mark.args_hash === key.argsHash)
+    own === undefined
+      ? marks.find(
+          (mark) =>
+            (resumed || mark.tool_call_id.includes(INHERITED)) &&
+            !adopted.has(mark.tool_call_id) &&
+            mark.tool === key.tool &&
+            mark.args_hash === key.argsHash,
+        )
       : undefined;
   const mark = own ?? orphan;
   if (mark === undefined) return { decision: { kind: 'run' } };
@@ -71,7 +80,17 @@ export function createToolMarks({ store, clock }: { store: Store; clock: Clock }
           resumed: attempt > 1,
           adopted: knownCalls === undefined ? adopted : new Set([...adopted, ...knownCalls]),
         });
-        if (adopts !== undefined) adopted.add(adopts);
+        if (adopts !== undefined) {
+          adopted.add(adopts);
+          // It is the mark of this call from now on, also after a crash.
+          tx.run(
+            store.sql
+              .updateTable('tool_marks')
+              .set({ tool_call_id: key.toolCallId })
+              .where('run_id', '=', key.runId)
+              .where('tool_call_id', '=', adopts),
+          );
+        }
         adopted.add(key.toolCallId);
         if (decision.kind === 'run') {
           tx.run(

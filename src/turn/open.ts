@@ -8,10 +8,12 @@ import { type Did, type EventId, type RunId, type SessionId, sessionIdOf } from 
 import { err, ok, type Result } from '../result.ts';
 import { type Inputs, isMultitask, type Multitask } from '../runs/inputs.ts';
 import type { Runs } from '../runs/ledger.ts';
+import { mayReplace, type Replaceable, type Replacing } from '../runs/replace.ts';
 import type { RoomSettings } from '../sessions/room-settings.ts';
 import { ownerOf, type Session, type Sessions } from '../sessions/sessions.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Store, Tx } from '../store/store.ts';
+import { MESSAGE_ABILITY } from '../ucan/abilities.ts';
 import type { Grants } from '../ucan/grants.ts';
 import { isSpentOnAnother, spend } from '../ucan/replay.ts';
 import { writeAudit } from './audit.ts';
@@ -34,6 +36,7 @@ export interface OpenOptions {
   readonly sessions: Sessions;
   readonly runs: Runs;
   readonly inputs: Inputs;
+  readonly replacing: Replacing;
   readonly settings: Pick<RoomSettings, 'read'>;
   readonly transcript: Transcript;
   readonly links: Links;
@@ -75,6 +78,8 @@ export function createOpen(options: OpenOptions): Open {
         const at = now();
         const refused = recheck(tx, turn, at);
         if (refused !== null) return err(refused);
+        const { incoming } = turn;
+        if (incoming.via === 'matrix' && incoming.editsTarget !== null) return replace(tx, turn, incoming.editsTarget, at);
         const session = sessionFor(tx, turn, at);
         if (!session.ok) return session;
         keepGrants(tx, turn, at);
@@ -111,8 +116,71 @@ export function createOpen(options: OpenOptions): Open {
     return isMultitask(set) ? set : 'steer';
   }
 
+  /** The last prompt of a conversation was edited: it is answered anew, in the message of its old answer. */
+  function replace(tx: Tx, turn: Paced, prompt: EventId, at: number): Result<Opened, ErrorCode> {
+    const { incoming, principal } = turn;
+    const old = options.replacing.find(tx, prompt);
+    const session = old === undefined ? undefined : sessions.byId(tx, old.sessionId);
+    // Somebody spoke since it was looked at, or the room's kind has changed.
+    if (old === undefined || session === undefined || old.direct !== incoming.direct) return err('CONFLICT');
+    if (!mayReplace(principal, incoming.roomId, old)) return err('NOT_ALLOWED');
+    sessions.touch(tx, old.sessionId, at);
+    keepGrants(tx, turn, at);
+    const runId = newRunId(at);
+    insertRun(tx, turn, { runId, session, replaces: old }, at);
+    options.replacing.hand(tx, old, runId, { promptId: prompt, text: incoming.text });
+    if (old.isWorking) runs.askStop(tx, old.runId, 'RUN_CANCELLED');
+    settle(tx, turn, runId, at);
+    incoming.alongside(tx, { runId, sessionId: old.sessionId, threadRoot: old.threadRoot });
+    return ok({ runId, session, joined: false, interrupts: old.isWorking ? old.runId : null });
+  }
+
+  function insertRun(
+    tx: Tx,
+    { incoming, principal }: Paced,
+    { runId, session, replaces }: { runId: RunId; session: Session; replaces?: Replaceable },
+    at: number,
+  ): void {
+    const { multitask: _, ...hints } = replaces?.hints ?? incoming.hints;
+    runs.insert(
+      tx,
+      {
+        id: runId,
+        sessionId: session.session_id,
+        roomId: incoming.roomId,
+        threadRoot: replaces === undefined ? session.thread_root : replaces.threadRoot,
+        owner: session.owner,
+        principal,
+        client: incoming.via === 'http' ? 'portal' : 'matrix',
+        requestId: incoming.requestId,
+        hints,
+        direct: incoming.direct,
+        ...(replaces === undefined ? {} : { replaces: replaces.runId }),
+      },
+      at,
+    );
+  }
+
+  /** What every opened turn leaves beside its run. */
+  function settle(tx: Tx, { principal, token, promptId }: Paced, runId: RunId, at: number): void {
+    if (token !== null) spend(store, tx, token, { promptId, runId });
+    countTurn(store, tx, principal, rule, at);
+    writeAudit(store, tx, {
+      at,
+      event_id: promptId,
+      run_id: runId,
+      token_id: token?.tokenId ?? null,
+      principal_id: principal.id,
+      matrix_user_id: principal.matrixUserId,
+      tier: principal.tier,
+      capability: MESSAGE_ABILITY,
+      resource: principal.id,
+      decision: 'allowed',
+    });
+  }
+
   function write(tx: Tx, turn: Paced, session: Session, at: number): Opened {
-    const { incoming, principal, token, promptId } = turn;
+    const { incoming, principal, promptId } = turn;
     const { multitask: _, ...hints } = incoming.hints;
     const mode = modeOf(tx, turn);
     const waiting = runs.waitingFor(tx, session.session_id, principal, hints);
@@ -120,32 +188,13 @@ export function createOpen(options: OpenOptions): Open {
     const interrupts = (mode === 'interrupt' ? inputs.interruptible(tx, session.session_id, principal) : undefined) ?? null;
     const runId = waiting ?? steered ?? newRunId(at);
     const threadRoot = session.thread_root;
-    if (waiting === undefined && steered === undefined) {
-      runs.insert(
-        tx,
-        {
-          id: runId,
-          sessionId: session.session_id,
-          roomId: incoming.roomId,
-          threadRoot,
-          owner: session.owner,
-          principal,
-          client: incoming.via === 'http' ? 'portal' : 'matrix',
-          requestId: incoming.requestId,
-          hints,
-          direct: incoming.direct,
-        },
-        at,
-      );
-    }
+    if (waiting === undefined && steered === undefined) insertRun(tx, turn, { runId, session }, at);
     if (interrupts !== null) {
       runs.askStop(tx, interrupts, 'RUN_CANCELLED');
       inputs.move(tx, interrupts, runId);
     }
     const prompt = { runId, sessionId: session.session_id, promptId, principal, text: incoming.text, steers: steered !== undefined };
     runs.addPrompt(tx, prompt, at);
-    if (token !== null) spend(store, tx, token, { promptId, runId });
-    countTurn(store, tx, principal, rule, at);
     transcript.append(tx, {
       roomId: incoming.roomId,
       sessionId: session.session_id,
@@ -162,18 +211,7 @@ export function createOpen(options: OpenOptions): Open {
     if (principal.did !== null && incoming.via === 'matrix' && (principal.tier === 'signed' || isLinked(principal.did, principal))) {
       links.prove(tx, { did: principal.did, userId: principal.matrixUserId, directRoom: incoming.direct ? incoming.roomId : null }, at);
     }
-    writeAudit(store, tx, {
-      at,
-      event_id: promptId,
-      run_id: runId,
-      token_id: token?.tokenId ?? null,
-      principal_id: principal.id,
-      matrix_user_id: principal.matrixUserId,
-      tier: principal.tier,
-      capability: 'oracle/message',
-      resource: principal.id,
-      decision: 'allowed',
-    });
+    settle(tx, turn, runId, at);
     incoming.alongside(tx, { runId, sessionId: sessionIdOf(session.session_id as EventId), threadRoot });
     return { runId, session, joined: waiting !== undefined || steered !== undefined, interrupts };
   }

@@ -403,16 +403,17 @@ describe('edits', () => {
     expect(prompts(core)).toEqual(['a']);
   });
 
-  test('an edit after the start is too late', async () => {
+  test('an edit of an earlier prompt is too late', async () => {
     const core = await inDirectRoom();
     await core.take(incoming('a'));
     await core.store.write((tx) => {
       const [run] = core.runs.unfinished(1, new Set());
       core.runs.start(tx, run?.id as never, { now: 0, leaseUntil: 0, deadlineAt: 1 });
     });
+    await core.take(incoming('b'));
 
     expect(await core.take(edit('e', 'a', 'late'))).toEqual(['ignored:edit_too_late']);
-    expect(prompts(core)).toEqual(['a']);
+    expect(prompts(core)).toEqual(['a', 'b']);
   });
 
   test('a signed prompt is amended only by a signed edit of that very prompt, and its token is spent', async () => {

@@ -57,6 +57,7 @@ export function fakeRun(more: Partial<Run> & { text?: string } = {}): Run {
     requestId: 'req',
     hints: {},
     direct: true,
+    replaces: null,
     status: 'running',
     attempt: 1,
     createdAt: 0,

@@ -7,6 +7,7 @@ import { err, ok } from '../../../src/result.ts';
 import { createFrameReader } from '../../../src/runs/frames.ts';
 import { createInputs } from '../../../src/runs/inputs.ts';
 import { createRuns } from '../../../src/runs/ledger.ts';
+import { createReplacing } from '../../../src/runs/replace.ts';
 import type { RunJob, Runner, RunOutcome } from '../../../src/runs/runner.ts';
 import { createScheduler } from '../../../src/runs/scheduler.ts';
 import { createViewers } from '../../../src/runs/viewers.ts';
@@ -207,6 +208,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
         sessions,
         runs,
         inputs,
+        replacing: createReplacing({ store, runs }),
         settings: createRoomSettings({ store }),
         transcript,
         links,

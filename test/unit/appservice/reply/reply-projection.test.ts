@@ -45,6 +45,7 @@ const aRun = (more: Partial<Run> = {}): Run => ({
   requestId: 'request',
   hints: {},
   direct: true,
+  replaces: null,
   status: 'running',
   attempt: 1,
   createdAt: 0,

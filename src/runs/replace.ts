@@ -1,0 +1,72 @@
+/**
+ * An edit of the last prompt of a conversation is a new run that answers into the very message of the old one (DESIGN §7): the prompts go over to it,
+ * what the old run said is no part of the conversation any more, and what its tools wrote counts as done (G6, src/runs/tool-marks.ts). One
+ * transaction, so that no crash leaves a prompt with two answers or with none (G2, G5).
+ */
+import type { PrincipalId, RunId, SessionId } from '../ids.ts';
+import type { Store, Tx } from '../store/store.ts';
+import { isBelow, type Principal } from '../turn/principal.ts';
+import type { Runs } from './ledger.ts';
+import { type Run, TERMINAL } from './run.ts';
+
+/** The run whose last prompt was edited. */
+export interface Replaceable
+  extends Pick<Run, 'sessionId' | 'roomId' | 'threadRoot' | 'owner' | 'matrixUserId' | 'tier' | 'hints' | 'direct' | 'grants'> {
+  readonly runId: RunId;
+  readonly principalId: PrincipalId;
+  readonly isWorking: boolean;
+  /** The prompt as it is now. */
+  readonly text: string;
+  /** It answers other prompts as well. */
+  readonly hasOthers: boolean;
+}
+
+export interface Replacing {
+  /** Undefined when the prompt is not the last of its conversation, was taken back, or came from a portal. */
+  find(tx: Tx, promptId: string): Replaceable | undefined;
+  /** All prompts go over to `next`, which was just opened and replaces the old run. */
+  hand(tx: Tx, old: Replaceable, next: RunId, edited: { promptId: string; text: string }): void;
+}
+
+/**
+ * Only the same account for the same principal, in the same room, at no lower tier. The new run rests on what the edit rests on. Prompts beside the
+ * edited one were said at the tier of the old run, and are not raised by it.
+ */
+export function mayReplace(principal: Principal, roomId: string, old: Replaceable): boolean {
+  if (principal.id !== old.principalId || principal.matrixUserId !== old.matrixUserId || roomId !== old.roomId) return false;
+  return old.hasOthers ? principal.tier === old.tier : !isBelow(principal.tier, old.tier);
+}
+
+export function createReplacing({ store, runs }: { store: Store; runs: Pick<Runs, 'read'> }): Replacing {
+  const { sql } = store;
+  const newestOf = (tx: Tx, session: SessionId) =>
+    tx.get(sql.selectFrom('runs').select('run_id').where('session_id', '=', session).orderBy('run_id', 'desc').limit(1))?.run_id;
+  return {
+    find(tx, promptId) {
+      // A prompt over HTTP is no event: nobody can edit it.
+      if (!promptId.startsWith('$')) return undefined;
+      const id = tx.get(sql.selectFrom('pending_inputs').select('run_id').where('prompt_id', '=', promptId))?.run_id;
+      const run = id === undefined ? undefined : runs.read(tx, id);
+      const last = run?.prompts.at(-1);
+      if (run === undefined || last?.id !== promptId || last.text === '' || run.status === 'queued') return undefined;
+      if (newestOf(tx, run.sessionId) !== run.id) return undefined;
+      const { sessionId, roomId, threadRoot, owner, matrixUserId, tier, hints, direct, grants, principalId } = run;
+      return {
+        ...{ sessionId, roomId, threadRoot, owner, matrixUserId, tier, hints, direct, grants, principalId },
+        runId: run.id,
+        isWorking: !TERMINAL.has(run.status),
+        text: last.text,
+        hasOthers: run.prompts.length > 1,
+      };
+    },
+    hand(tx, { runId }, next, { promptId, text }) {
+      tx.run(sql.updateTable('pending_inputs').set({ run_id: next, consumed_at: null, steers: 0 }).where('run_id', '=', runId));
+      tx.run(sql.updateTable('pending_inputs').set({ text }).where('prompt_id', '=', promptId));
+      tx.run(sql.updateTable('transcript').set({ run_id: next }).where('run_id', '=', runId).where('role', '=', 'human'));
+      tx.run(sql.updateTable('transcript').set({ text }).where('event_id', '=', promptId).where('run_id', '=', next));
+      tx.run(sql.deleteFrom('transcript').where('run_id', '=', runId));
+      // The caller that repeats its request is shown the run that answers it.
+      tx.run(sql.updateTable('replay_marks').set({ run_id: next }).where('run_id', '=', runId));
+    },
+  };
+}
