@@ -13,6 +13,9 @@ export interface AnswerWriter {
   endMessage(): void;
   /** Text of the current call that was shown. */
   readonly partial: string;
+  /** Shows this until there is text, or until it is taken away: it is no part of the answer. */
+  aside(text: string): void;
+  endAside(): void;
   /** Makes the shown text equal to `text`. */
   repair(text: string): void;
 }
@@ -21,6 +24,16 @@ export function createAnswerWriter(output: Pick<RunOutput, 'text' | 'truncate'>,
   let shown = shownText;
   let held = '';
   let partial = '';
+  /** Where the aside begins. */
+  let asideAt: number | null = null;
+  const cut = (length: number): void => {
+    output.truncate(length);
+    shown = shown.slice(0, length);
+  };
+  const endAside = (): void => {
+    if (asideAt !== null) cut(asideAt);
+    asideAt = null;
+  };
   const send = (delta: string): void => {
     shown += delta;
     output.text(delta);
@@ -39,6 +52,7 @@ export function createAnswerWriter(output: Pick<RunOutput, 'text' | 'truncate'>,
       held += delta;
       if (!hasText(held)) return;
       partial = held;
+      endAside();
       send((shown === '' ? '' : ANSWER_GAP) + held);
     },
     endMessage() {
@@ -47,10 +61,16 @@ export function createAnswerWriter(output: Pick<RunOutput, 'text' | 'truncate'>,
     get partial() {
       return partial;
     },
+    aside(text) {
+      endAside();
+      asideAt = shown.length;
+      send((shown === '' ? '' : ANSWER_GAP) + text);
+    },
+    endAside,
     repair(text) {
+      asideAt = null;
       const { keep, add } = planRepair(shown, text);
-      if (keep < shown.length) output.truncate(keep);
-      shown = shown.slice(0, keep);
+      if (keep < shown.length) cut(keep);
       if (add !== '') send(add);
     },
   };

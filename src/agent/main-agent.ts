@@ -120,6 +120,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     ...(options.maxOpenCheckpoints === undefined ? {} : { maxOpen: options.maxOpenCheckpoints }),
   });
   const bindTools = createToolBinder(registry.tools);
+  const takingTurns = new Set<string>();
   const manifests = registry.plugins.map(({ manifest }) => manifest);
 
   /** The transcript knows speakers by their principal id; of the run's own one the account is known as well. */
@@ -248,6 +249,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
       chance,
       logger: turn.logger,
       requireAuthority: () => requireAuthority(turn),
+      takingTurns,
       onCall: (model) => turn.job.output.modelCalled(model),
     });
     turn.writer.endMessage();

@@ -61,6 +61,22 @@ export function readModelError(error: unknown): Refusal {
   return refusal('MODEL_ERROR', more);
 }
 
+/** A refusal that says how the conversation must look. The words are read and go nowhere. */
+export function demandsTurns(error: unknown): boolean {
+  let current: unknown = error;
+  for (let depth = 0; depth < MAX_CAUSES && typeof current === 'object' && current !== null; depth += 1) {
+    const { status, message, cause } = current as Record<string, unknown>;
+    if (
+      (status === 400 || status === 422) &&
+      typeof message === 'string' &&
+      /\b(?:roles?|turns?|messages?)\b.{0,60}\balternat/iu.test(message)
+    )
+      return true;
+    current = cause;
+  }
+  return false;
+}
+
 const RETRIES = 3;
 const BASE_MS = 500;
 const CAP_MS = 8_000;
