@@ -182,6 +182,7 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     if (prompt.matrix_user_id !== item.sender && !(await rooms.mayRedact(row.roomId, item.sender))) return ignore(row, 'redaction');
     const isTaken = await takeBack(row, { ...prompt, promptId, target, mirror });
     if (isTaken) scheduler.cancel(prompt.session_id, prompt.run_id);
+    else store.dropLog();
     note(row, 'redacted', 'redaction');
   }
 
@@ -223,6 +224,8 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
       blankPrompt(store, tx, { promptId: target, roomId: row.roomId });
       dropDead(tx, row.roomId, target);
     });
+    // Overwritten in the file, it would still stand in the log beside it.
+    if (mayTake) store.dropLog();
   }
 
   /** An operator who requeues what was given up must not have it answered, nor an edit of it. */

@@ -15,6 +15,7 @@ const MAX_PAYLOAD_BYTES = 60 * 1024;
 const MAX_TOOL_CALL_BYTES = 16 * 1024;
 /** A handler in a loop must not fill the disk; a person sees no use of a thousand cards in one answer. */
 const MAX_FRAMES_PER_CALL = 1_000;
+const MAX_BYTES_PER_CALL = 1024 * 1024;
 
 const id = z.string().min(1).max(200);
 const status = z.enum(['isRunning', 'done', 'error']).optional();
@@ -44,6 +45,7 @@ export interface EmitGroupSources {
 
 export function buildEmitGroup({ sendToolCall, emit }: EmitGroupSources): RuntimeContext['emit'] {
   let sent = 0;
+  let sentBytes = 0;
   function read<K extends EmittedKind | 'tool_call'>(
     name: string,
     payload: unknown,
@@ -53,9 +55,12 @@ export function buildEmitGroup({ sendToolCall, emit }: EmitGroupSources): Runtim
     if (!parsed.success) throw badRequest(`emit.${name} needs ${needs}.`);
     const json = toJson(parsed.data);
     if (json === undefined) throw badRequest(`The payload of emit.${name} is no JSON.`);
-    if (Buffer.byteLength(json) > maxBytes) throw badRequest(`The payload of emit.${name} is too large.`);
+    const bytes = Buffer.byteLength(json);
+    if (bytes > maxBytes) throw badRequest(`The payload of emit.${name} is too large.`);
     sent += 1;
-    if (sent > MAX_FRAMES_PER_CALL) throw badRequest(`One tool call may emit ${MAX_FRAMES_PER_CALL} frames.`);
+    sentBytes += bytes;
+    if (sent > MAX_FRAMES_PER_CALL || sentBytes > MAX_BYTES_PER_CALL)
+      throw badRequest(`One tool call may emit ${MAX_FRAMES_PER_CALL} frames and ${MAX_BYTES_PER_CALL / 1024} KiB.`);
     return JSON.parse(json) as FrameData[K];
   }
   const sender =

@@ -261,3 +261,20 @@ test("what is erased of one thread leaves an owner's other threads as they are",
   expect(statSync(checkpoints).isDirectory()).toBe(true);
   close();
 });
+
+test('what no run has taken, and what was only overheard, is gone at once', async () => {
+  const { folder, core, close } = setUp();
+  core.execute = null;
+  await core.joinDirect();
+  await core.take(incoming('a', { text: SECRET }), incoming('b', { text: 'stays' }));
+  core.rooms.room(ROOM, { kind: 'group' });
+  core.rooms.forget(ROOM);
+  await core.take(incoming('noise', { text: `overheard ${SECRET}` }));
+  expect(filesWith(folder, SECRET)).not.toEqual([]);
+
+  await core.take(redaction('r1', '$a'), redaction('r2', '$noise'));
+
+  expect(filesWith(folder, SECRET)).toEqual([]);
+  expect(core.store.read.all(core.store.sql.selectFrom('pending_inputs').select('text'))).toEqual([{ text: 'stays' }]);
+  close();
+});

@@ -165,6 +165,11 @@ test('every kind of frame that a plugin emits is checked, bounded and rid of sec
     for (let n = 0; n < 1_001; n += 1) emit.router({ step: `${n}` });
   }).toThrow('1000 frames');
   expect(emitted).toHaveLength(1_000);
+  const large = setUp();
+  expect(() => {
+    for (let n = 0; n < 30; n += 1) large.context.emit.renderComponent({ componentName: 'Card', args: 'y'.repeat(60_000) });
+  }).toThrow('1024 KiB');
+  expect(large.emitted).toHaveLength(17);
 });
 
 test('a plugin logs facts of the list and nothing else (G12)', () => {
