@@ -45,6 +45,10 @@ export async function connectMatrix({ baseUrl, asToken, clock }: ConnectMatrixOp
     keepAliveMaxTimeout: KEEP_ALIVE_MS,
     connect: { timeout: CONNECT_TIMEOUT_MS },
   });
+  const closedListeners: (() => void)[] = [];
+  pool.on('disconnect', (_origin, _targets, error) => {
+    if (isLostSocket(error)) for (const listener of closedListeners) listener();
+  });
   const prefix = url.origin + url.pathname.replace(/\/+$/u, '');
 
   const createApi = (identity: MatrixIdentity | null): MatrixApi => {
@@ -71,6 +75,7 @@ export async function connectMatrix({ baseUrl, asToken, clock }: ConnectMatrixOp
       apis.set(key, api);
       return api;
     },
+    onClosed: (listener) => void closedListeners.push(listener),
     close: () => pool.destroy(),
   };
 }

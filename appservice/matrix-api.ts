@@ -34,6 +34,8 @@ export interface MatrixConnection {
   as(identity: MatrixIdentity): MatrixApi;
   /** Nobody asserted: registration, ping, and the first `whoami` only. */
   readonly bare: MatrixApi;
+  /** The homeserver, or a proxy before it, closed a kept connection: it may have restarted. Not called for those that we close. */
+  onClosed?(listener: () => void): void;
   close(): Promise<void>;
 }
 

@@ -106,3 +106,26 @@ test('the text of an error holds neither token nor the words of the server (G12)
 
   expect(`${error.message} ${error.stack}`).not.toMatch(/secret words|Bearer/);
 });
+
+test('a kept connection that the homeserver closes is told, one that we close is not', async () => {
+  let server: import('node:net').Socket | null = null;
+  const connection = await connectTo((response) => {
+    server = response.socket;
+    response.end('{}');
+  });
+  let told = 0;
+  connection.onClosed?.(() => {
+    told += 1;
+  });
+  await connection.bare.request('GET', '/x');
+  await connection.bare.request('GET', '/x', { timeoutMs: 1 }).catch(() => undefined);
+  const before = told;
+  (server as unknown as import('node:net').Socket).destroy();
+  await expect.poll(() => told).toBeGreaterThan(before);
+  await connection.bare.request('GET', '/x');
+  const open = told;
+  await connection.close();
+
+  expect(before).toBe(0);
+  expect(told).toBe(open);
+});

@@ -178,6 +178,24 @@ test(
   LONG,
 );
 
+test(
+  'Synapse killed with a message that it had not pushed: its closed connections tell, long before the next look (G1)',
+  async () => {
+    const { talk, into } = await between({ RECONCILE_INTERVAL_S: '3600', MATRIX_BASE_URL: world.homeserver.baseUrl });
+    into.plan(({ body }) => (body.includes('under way') ? { kind: 'delay', ms: 20_000 } : undefined));
+    const pushing = await talk.say('under way');
+    await eventually(() => into.seen.some(({ body }) => body.includes('under way')));
+    const queued = await talk.say('only in the memory of Synapse');
+    await world.homeserver.kill();
+    into.heal();
+    await world.homeserver.start();
+
+    const answers = [await talk.answerTo(pushing), await talk.answerTo(queued)];
+    expect(answers.map(({ status }) => status)).toEqual(['completed', 'completed']);
+  },
+  LONG,
+);
+
 test('nobody listens while an answer ends: its last word arrives when somebody does (G4)', async () => {
   const { oracle, talk, out } = await between();
   const { prompt, finish } = await halfway({ oracle, talk });

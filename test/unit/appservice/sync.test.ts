@@ -528,6 +528,35 @@ describe('rounds', () => {
     await reconciler.stop();
   });
 
+  test('come soon after the homeserver closed connections, and find what a restart between two rounds lost (G1)', async () => {
+    const room = joinedRoom();
+    await reconciler.start();
+    homeserver.say(room, ALICE, 'lost');
+    homeserver.stop();
+    for (let socket = 0; socket < 32; socket += 1) reconciler.suspect();
+    await clock.advanceAsync(1_000);
+    homeserver.start();
+    for (let second = 0; second < 5; second += 1) await clock.advanceAsync(1_000);
+
+    expect(texts()).toEqual(['lost']);
+    await reconciler.stop();
+    expect(clock.pending()).toBe(0);
+  });
+
+  test('are not made all the time because a proxy closes connections by itself', async () => {
+    await reconciler.start();
+    const before = homeserver.requests.length;
+    for (let second = 0; second < 55; second += 1) {
+      reconciler.suspect();
+      await clock.advanceAsync(1_000);
+    }
+
+    expect(homeserver.requests.length - before).toBeLessThan(8);
+    await reconciler.stop();
+    reconciler.suspect();
+    expect(clock.pending()).toBe(0);
+  });
+
   test('asked for while one is running come once after it', async () => {
     const outcomes = await Promise.all([reconciler.run(), reconciler.run(), reconciler.run()]);
 
