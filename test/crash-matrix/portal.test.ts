@@ -110,3 +110,61 @@ test('who waits for a run that is cancelled before it starts hears of it', async
 
   expect(heard.at(-1)).toEqual({ kind: 'over', status: 'cancelled' });
 });
+
+test('killed after each step of a first conversation from a portal: one room, one notice (G4)', async () => {
+  const struck: (string | null)[] = [];
+  for (let steps = 1; ; steps += 1) {
+    const world = await openWorld();
+    open.push(world);
+    await world.start();
+    await world.drive(world.quiet);
+    world.after(steps, world.kill);
+    const ask = () => sidecarOf(world).openSession({ roomId: null, userId: ALICE, did: 'did:key:z', tokenId: 'token' } as never);
+    let opened = false;
+    const asking = () =>
+      void ask().then(
+        (session) => {
+          opened = session.ok;
+        },
+        () => undefined,
+      );
+    asking();
+    await world.drive(() => !world.isAlive || opened);
+    await world.drive(() => !world.isAlive || world.quiet(), 5_000);
+    const isOver = world.isAlive;
+    world.after(0, () => undefined);
+    if (!world.isAlive) {
+      await world.start();
+      // The portal got no answer and asks again; by then it may find the room itself, as the sidecar does.
+      const [known] = world.rows<{ room_id: string }>(`SELECT room_id FROM rooms WHERE inviter = '${ALICE}' AND membership = 'joined'`);
+      opened = false;
+      if (known === undefined) asking();
+      else
+        void sidecarOf(world)
+          .openSession({ roomId: known.room_id, userId: ALICE, did: 'did:key:z', tokenId: 'token' } as never)
+          .then((session) => {
+            opened = session.ok;
+          });
+    }
+    await world.drive(() => opened);
+    await world.drive(world.quiet, 5_000);
+
+    struck.push(world.struckAt);
+    const why = `after step ${steps}: ${world.struckAt}`;
+    expect(opened, why).toBe(true);
+    const created = world.homeserver.requests.filter(({ path }) => path.endsWith('/createRoom'));
+    expect(created, why).toHaveLength(1);
+    const [room] = world.rows<{ room_id: string }>(`SELECT room_id FROM rooms WHERE inviter = '${ALICE}'`);
+    expect(
+      world.shown(room?.room_id ?? '').map(({ msgtype }) => msgtype),
+      why,
+    ).toEqual(['m.notice']);
+    expect(world.rows("SELECT 1 FROM state WHERE scope = 'portal'"), why).toEqual([]);
+    await world.close();
+    open.length = 0;
+    if (isOver) {
+      expect(struck).toContain('homeserver: createRoom');
+      break;
+    }
+  }
+}, 60_000);

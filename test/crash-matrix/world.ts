@@ -179,6 +179,7 @@ export async function openWorld(options: WorldOptions = {}) {
         }
         if (method !== 'GET' && path.includes('/rooms/') && !/receipt|typing/u.test(path))
           await step(process, `homeserver: ${path.split('/').slice(6, 8).join(' ')}`);
+        else if (path.endsWith('/createRoom')) await step(process, 'homeserver: createRoom');
         else if (process.dead) return never();
         return answer;
       },
