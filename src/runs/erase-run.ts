@@ -81,6 +81,8 @@ export function blankRun(store: Store, tx: Tx, run: RunId): void {
       .where('run_id', '=', run)
       .where('result', 'is not', null),
   );
+  // Short arguments can be guessed from their hash, and an ended run compares it with nothing.
+  tx.run(sql.updateTable('tool_marks').set({ args_hash: '' }).where('run_id', '=', run));
   // Its rows of the conversation are not found by their run: read through the session.
   const session = tx.get(sql.selectFrom('runs').select('session_id').where('run_id', '=', run))?.session_id;
   if (session === undefined) return;

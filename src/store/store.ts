@@ -51,6 +51,7 @@ export class StorageError extends Error {
   override readonly name = 'StorageError';
 }
 
+const BUSY_TIMEOUT_MS = 5_000;
 /** Statements are few and fixed (Kysely builds the same text each time); the cap only guards against a bug. */
 const MAX_CACHED_STATEMENTS = 500;
 
@@ -63,7 +64,7 @@ export interface OpenStoreOptions {
 }
 
 export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptions): Store {
-  const database = new Sqlite(path, { timeout: 5_000 });
+  const database = new Sqlite(path, { timeout: BUSY_TIMEOUT_MS });
   // Before anything is written: afterwards it takes a VACUUM.
   database.pragma('auto_vacuum = INCREMENTAL');
   database.pragma('journal_mode = WAL');
@@ -149,8 +150,17 @@ export function openStore({ path, now, schedule = setImmediate }: OpenStoreOptio
     reclaims: database.pragma('auto_vacuum', { simple: true }) === INCREMENTAL,
     dropLog() {
       if (closed || database.inTransaction) return false;
-      const [outcome] = database.pragma('wal_checkpoint(TRUNCATE)') as { busy: number }[];
-      return outcome?.busy === 0;
+      // A backup may read for minutes: nobody waits for it here.
+      database.pragma('busy_timeout = 0');
+      try {
+        const [outcome] = database.pragma('wal_checkpoint(TRUNCATE)') as { busy: number }[];
+        return outcome?.busy === 0;
+      } catch (error) {
+        if (isStorageFailure(error)) return false;
+        throw error;
+      } finally {
+        database.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
+      }
     },
     probe: () =>
       store

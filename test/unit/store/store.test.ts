@@ -222,3 +222,22 @@ test('a file of an older release gives pages back from its next start on', () =>
   expect(pragma(store, 'journal_mode')).toBe('wal');
   store.close();
 });
+
+test('the log is not waited for while somebody reads, and dropped the next time', async () => {
+  const { path, open } = fileStore();
+  const store = open();
+  await store.write(put(store, 'a'));
+  const backup = new Sqlite(path, { readonly: true });
+  backup.exec('BEGIN');
+  backup.prepare('SELECT count(*) FROM meta').get();
+  await store.write(put(store, 'b'));
+  const before = performance.now();
+
+  expect(store.dropLog()).toBe(false);
+  expect(performance.now() - before).toBeLessThan(1_000);
+  expect(pragma(store, 'busy_timeout')).toBe(5_000);
+  backup.exec('COMMIT');
+  expect(store.dropLog()).toBe(true);
+  backup.close();
+  store.close();
+});
