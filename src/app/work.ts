@@ -30,6 +30,7 @@ import { createReconcileStore } from '../inbox/reconcile-store.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
+import { parkReasonOf } from '../outbox/park-reason.ts';
 import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import { createControl } from '../runs/control.ts';
 import type { ExecuteOptions } from '../runs/execute-run.ts';
@@ -199,6 +200,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       if (row.edits_txn !== null) metrics.editSent();
       reply.onSent(row, eventId, durationMs);
     },
+    onParked: (_row, reason) => metrics.parked(parkReasonOf(reason)),
     isEncrypted: rooms.isEncrypted,
     findSent: createFindSent({ api: connection.as({ userId: oracle }), outbox, oracle }),
     restoreDevice: () => putDevice(connection, { userId: oracle, deviceId: config.matrixDeviceId, name: config.oracleName }),

@@ -4,6 +4,7 @@
  * that a stranger can fill (G14), and a user or room id in a metric would tell who talks when (G12). Depths are read when scraped.
  */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import type { ParkReason } from '../outbox/park-reason.ts';
 
 const PREFIX = 'matrix_oracle_';
 const FAST_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -55,6 +56,11 @@ const METRICS = {
     labels: ['state'],
   },
   outbox_oldest_age_seconds: { kind: 'gauge', help: 'Age of the oldest event that waits to be sent; 0 when there is none.' },
+  outbox_parked_total: {
+    kind: 'counter',
+    help: 'Events that were given up, by reason: `forbidden`, `not_found`, `too_large`, `bad_request`, `encrypted`, `deadline` or `other`.',
+    labels: ['reason'],
+  },
   edits_sent_total: { kind: 'counter', help: 'Edits of answers that the homeserver confirmed.' },
   model_tokens_total: { kind: 'counter', help: 'Tokens that the model counted, by direction.', labels: ['direction'] },
 } as const satisfies Record<string, MetricSpec>;
@@ -91,6 +97,7 @@ export interface Metrics {
   runResumed(): void;
   error(code: string): void;
   editSent(): void;
+  parked(reason: ParkReason): void;
   tokens(direction: 'input' | 'output', count: number): void;
   /** Reads the gauges from here at every scrape; a failing read fails the scrape. */
   watch(readDepths: () => Depths | Promise<Depths>): void;
@@ -154,6 +161,7 @@ function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
   const runs = new Counter(optionsOf('runs_total', registry));
   const resumes = new Counter(optionsOf('runs_resumed_total', registry));
   const errors = new Counter(optionsOf('errors_total', registry));
+  const parked = new Counter(optionsOf('outbox_parked_total', registry));
   const edits = new Counter(optionsOf('edits_sent_total', registry));
   const tokens = new Counter(optionsOf('model_tokens_total', registry));
   return {
@@ -169,6 +177,7 @@ function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
     runResumed: () => resumes.inc(),
     error: (code) => errors.inc({ code }),
     editSent: () => edits.inc(),
+    parked: (reason) => parked.inc({ reason }),
     tokens: (direction, count) => tokens.inc({ direction }, count),
   };
 }

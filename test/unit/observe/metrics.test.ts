@@ -27,6 +27,7 @@ test('what is counted is found in the exposition under the prefix', async () => 
   metrics.runResumed();
   metrics.firstToken(900);
   metrics.editSent();
+  metrics.parked('too_large');
   metrics.reconciled(19);
   metrics.tokens('output', 40);
   const text = await metrics.registry.metrics();
