@@ -216,7 +216,9 @@ export function createSender(options: SenderOptions): Sender {
 
   async function failed(row: OutboxRow, error: MatrixError): Promise<void> {
     const reason = `${error.errcode} ${error.status}`;
-    const plan = decideFailure(error, { attempts: row.attempts, outageAttempts });
+    // Told for the first time: it is mended now, and what was tried before does not count.
+    const isNews = error.errcode === 'M_UNKNOWN_DEVICE' && row.device_id !== LOST_DEVICE;
+    const plan = decideFailure(error, { attempts: isNews ? 0 : row.attempts, outageAttempts });
     if (plan.kind === 'park') return park(row, reason, planParkedNotice(row, error));
     if (error.errcode === 'M_UNKNOWN_DEVICE') await restoreDevice(row.device_id as DeviceId);
     if (plan.outage) closeGate(error, plan.delayMs);

@@ -116,3 +116,40 @@ test('a wrong token is not waited for', async () => {
 
   expect(result.ok).toBe(false);
 });
+
+test('a device that the homeserver does not know is told before it is made, and only then (G4)', async () => {
+  const { connection, homeserver } = open();
+  const told: boolean[] = [];
+  const hasDevice = () => homeserver.requests.some(({ method, path }) => method === 'PUT' && path.endsWith('/devices/ORACLE'));
+  const options = {
+    ...OPTIONS,
+    onNewDevice: async () => {
+      told.push(hasDevice());
+    },
+  };
+
+  await ensureAccount(connection, options);
+  await ensureAccount(connection, options);
+  expect(told).toEqual([false]);
+
+  homeserver.requests.length = 0;
+  await connection.as({ userId: '@oracle:oracle.local' as never }).request('DELETE', '/_matrix/client/v3/devices/ORACLE');
+  await ensureAccount(connection, options);
+  expect(told).toEqual([false, false]);
+});
+
+test('a homeserver that shows no devices to an application service says nothing about this one', async () => {
+  const { connection, homeserver } = open();
+  homeserver.trouble(/devices\/ORACLE$/u, { kind: 'answer', status: 403, body: { errcode: 'M_FORBIDDEN' } });
+  let told = 0;
+
+  const account = await ensureAccount(connection, {
+    ...OPTIONS,
+    onNewDevice: async () => {
+      told += 1;
+    },
+  });
+
+  expect(account.ok).toBe(true);
+  expect(told).toBe(0);
+});
