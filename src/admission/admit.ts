@@ -186,15 +186,17 @@ export function createAdmit(options: AdmitOptions): Admit {
     const row = store.read.get(
       sql
         .selectFrom('runs')
-        .select('ended_at')
+        .select(['ended_at', 'status'])
         .where('thread_root', '=', thread)
         .where('matrix_user_id', '=', user)
         .where('room_id', '=', room)
-        .where('status', '=', 'completed')
+        .where('status', 'in', ['queued', 'running', 'waiting', 'completed'])
         .orderBy('run_id', 'desc')
         .limit(1),
     );
-    return row?.ended_at ?? null;
+    if (row === undefined) return null;
+    // Who says more while it is being answered goes on with that conversation.
+    return row.status === 'completed' ? row.ended_at : now();
   }
   const recentTurns = (room: RoomId, user: UserId): TurnTimes[] =>
     options.botHopBudget === 0

@@ -4,6 +4,7 @@
  * checkpoint says which of them the model was shown, and the rest moves in the transaction that ends the run.
  * Cost: one indexed read per model call and per end of a run.
  */
+import { sql as raw, type SqlBool } from 'kysely';
 import type { RunId, SessionId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Principal } from '../turn/principal.ts';
@@ -32,6 +33,9 @@ export interface Inputs {
   followUp(tx: Tx, run: RunId, now: number): RunId | null;
 }
 
+/** Word for word the condition of the partial index: without it every message would look at all runs its session ever had (G16). */
+const IS_UNFINISHED = raw<SqlBool>`status in ('queued', 'running', 'waiting')`;
+
 export interface InputsOptions {
   readonly store: Store;
   readonly runs: Pick<Runs, 'repeat'>;
@@ -46,6 +50,7 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
       .selectFrom('runs')
       .select('run_id')
       .where('session_id', '=', session)
+      .where(IS_UNFINISHED)
       .where('status', '=', 'running')
       .where('stop_asked', 'is', null)
       .where('principal_id', '=', principal.id)

@@ -251,6 +251,16 @@ describe('!mode', () => {
   });
 });
 
+test('in the thread of a working run its own person needs no mention to say more; another one does', async () => {
+  const core = await setUpGroup();
+
+  expect(
+    await core.take(incoming('b', { content: inThread('and b') }), incoming('c', { sender: BOB, content: inThread('and c') })),
+  ).toEqual(['admitted:active_thread', 'overheard:not_addressed']);
+
+  expect(runsOf(core)).toEqual(['running: $a+$b']);
+});
+
 describe('two people in one thread (G13)', () => {
   test.each(['steer', 'interrupt'])('what one says with %s neither goes into nor ends the other’s run', async (multitask) => {
     const core = await setUpGroup();
