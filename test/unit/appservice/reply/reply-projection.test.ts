@@ -15,6 +15,7 @@ import { noticeTxnId } from '../../../../src/ids.ts';
 import { LIMITS } from '../../../../src/limits.ts';
 import type { Logger } from '../../../../src/observe/logger.ts';
 import { createOutbox } from '../../../../src/outbox/outbox.ts';
+import { createRuns } from '../../../../src/runs/ledger.ts';
 import type { RunView } from '../../../../src/runs/projection.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, foldFrame, type Run, type RunStatus } from '../../../../src/runs/run.ts';
 import { openStore, StorageError } from '../../../../src/store/store.ts';
@@ -95,6 +96,7 @@ function setUp({ run = aRun(), holds = () => true }: { run?: Run; holds?: () => 
   };
   let process = start();
   let folded: FoldedRun = EMPTY_FOLD;
+  let current = run;
   let view: RunView = process.projection.open(run, EMPTY_FOLD);
   const framesOf = (items: readonly Data[], from: FoldedRun) =>
     items.map((item, index) => ({ seq: from.lastSeq + index + 1, at: clock.now(), ...item }) as Frame);
@@ -139,13 +141,43 @@ function setUp({ run = aRun(), holds = () => true }: { run?: Run; holds?: () => 
     restart() {
       view.close();
       process = start();
-      view = process.projection.open({ ...run, attempt: run.attempt + 1 }, folded);
+      view = process.projection.open({ ...current, attempt: run.attempt + 1 }, folded);
       emit({ kind: 'run', data: { state: 'resumed', attempt: folded.attempt + 1 } });
+    },
+    /** The prompt was edited: another run answers into the same message. */
+    async again(id: string) {
+      const { id: replaced, sessionId, roomId, owner } = current;
+      const before = current.replaces;
+      await store.write((tx) => {
+        const session = { session_id: sessionId, room_id: roomId, owner, kind: 'rolling', created_at: 0, last_at: 0 } as const;
+        const more = { thread_root: null, title: null, retired_at: null };
+        tx.run(
+          store.sql
+            .insertInto('sessions')
+            .values({ ...session, ...more })
+            .onConflict((oc) => oc.doNothing()),
+        );
+        createRuns({ store, fence: 1 }).insert(
+          tx,
+          {
+            ...omitReplaces(current),
+            id: replaced,
+            principal: { id: current.principalId, did: null, matrixUserId: current.matrixUserId, tier: 'signed', grants: NO_GRANTS },
+            ...(before === null ? {} : { replaces: before }),
+          },
+          0,
+        );
+      });
+      current = { ...current, id: `${RUN.slice(0, -id.length)}${id}` as RunId, replaces: current.id };
+      folded = EMPTY_FOLD;
+      view = process.projection.open(current, EMPTY_FOLD);
+      emit({ kind: 'run', data: { state: 'started', attempt: 1 } });
     },
     room: (): ShownInRoom[] => foldRoom(timeline.events),
   };
 }
 
+const omitReplaces = ({ replaces: _, ...run }: Run) => run;
 const expected = (text: string) =>
   splitAnswer(text)
     .map((part) => part.text)
@@ -722,3 +754,100 @@ test('whatever is said, sent and killed when: the room ends with the text of the
     { numRuns: 150 },
   );
 }, 60_000);
+
+describe('a prompt that was edited', () => {
+  test('is answered in the message of its old answer, which grows anew (DESIGN §7)', async () => {
+    const it = setUp();
+    it.say(`${LONG}Old.`);
+    await it.end();
+    await it.again('A');
+    await it.pass(2_000);
+    // What was said stays until something else is.
+    expect(it.room()).toMatchObject([{ body: `${LONG}Old.`, live: false }]);
+
+    it.say(`${LONG}New.`);
+    await it.pass(2_000);
+    expect(it.room()).toMatchObject([{ body: `${LONG}New.`, live: true, run: { status: 'running', runId: `${RUN.slice(0, -1)}A` } }]);
+    await it.end();
+
+    expect(it.room()).toMatchObject([{ body: `${LONG}New.`, live: false, run: { status: 'completed', runId: `${RUN.slice(0, -1)}A` } }]);
+    expect(it.timeline.events.filter(({ content }) => !('m.new_content' in content))).toHaveLength(1);
+  });
+
+  test('says so also when the new answer is the old one, word for word', async () => {
+    const it = setUp();
+    it.say('Same.');
+    await it.end();
+    await it.again('A');
+    it.say('Same.');
+    await it.end();
+
+    expect(it.room()).toMatchObject([{ body: 'Same.', live: false, run: { runId: `${RUN.slice(0, -1)}A` } }]);
+  });
+
+  test('with a shorter answer leaves no part of the old one; with a longer one it goes on in further messages', async () => {
+    const it = setUp();
+    const long = paragraphs(LIMITS.partTextBytes * 2.5);
+    it.say(long);
+    await it.pass(5_000);
+    await it.end();
+    const parts = it.room().length;
+    expect(parts).toBeGreaterThan(2);
+
+    await it.again('A');
+    it.say('Short.');
+    await it.end();
+    expect(bodies(it.room())).toEqual(['Short.', ...Array.from({ length: parts - 1 }, () => WITHDRAWN_TEXT)]);
+
+    await it.again('B');
+    const longer = paragraphs(LIMITS.partTextBytes * 3.5);
+    it.say(longer);
+    await it.pass(5_000);
+    await it.end();
+    expect(bodies(it.room())).toEqual(expected(longer));
+    expect(it.room().every(({ live, run }) => !live && run?.runId === `${RUN.slice(0, -1)}B`)).toBe(true);
+  });
+
+  test('before anything of the old answer was sent: first the old message, then its edit, in this order (G4)', async () => {
+    const it = setUp();
+    it.say('Old.');
+    await it.clock.advanceAsync(500);
+    expect(it.timeline.events).toEqual([]);
+    await it.again('A');
+    it.say('New.');
+    await it.end();
+
+    expect(it.room()).toMatchObject([{ body: 'New.', live: false }]);
+    expect(new Set(it.store.read.all(it.store.sql.selectFrom('outbox').select('lane')).map(({ lane }) => lane))).toEqual(
+      new Set([`run.${RUN}`]),
+    );
+  });
+
+  test('whose old message never came to be gets one of its own', async () => {
+    const it = setUp();
+    it.say('Old.');
+    await it.clock.advanceAsync(500);
+    const [row] = it.rows();
+    if (row === undefined) throw new Error('no row');
+    await it.process().outbox.park(row, '413');
+    await it.again('A');
+    it.say('New.');
+    await it.end();
+
+    expect(bodies(it.room())).toEqual(['New.']);
+  });
+
+  test('is finished in the same message after a crash (G5)', async () => {
+    const it = setUp();
+    it.say('Old.');
+    await it.end();
+    await it.again('A');
+    it.say(LONG);
+    await it.pass(2_000);
+    it.restart();
+    it.say('More.');
+    await it.end();
+
+    expect(it.room()).toMatchObject([{ body: `${LONG}More.`, live: false, run: { status: 'completed' } }]);
+  });
+});
