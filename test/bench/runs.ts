@@ -13,7 +13,7 @@ import { mintRequestInvocation, newNonce, signContent } from '../../src/ucan/min
 import { generateKey } from '../../src/ucan/signing-key.ts';
 import { measureFsync } from './fsync.ts';
 import { measureHistory } from './history.ts';
-import { median, quantile, round } from './measure.ts';
+import { cpuMs, median, quantile, round } from './measure.ts';
 import { measureFrameLog, measureViewers } from './run-log.ts';
 import { type OracleProcess, openSetting, type Setting, type Talk } from './setting.ts';
 
@@ -51,6 +51,7 @@ export async function benchRuns(onProgress: (line: string) => void): Promise<Rec
       resume_ms: round(median(kills.map(({ resumeMs }) => resumeMs)), 0),
       kill_to_finished_ms: round(median(kills.map(({ beyondModelMs }) => beyondModelMs)), 0),
       kill_to_finished_max_ms: round(Math.max(...kills.map(({ beyondModelMs }) => beyondModelMs)), 0),
+      start_cpu_ms: round(median(kills.map(({ startCpuMs }) => startCpuMs)), 0),
       bytes_per_turn: history['storage_bytes_per_turn_20'] ?? Number.NaN,
       bytes_per_turn_2000_over_20: history['storage_2000_over_20'] ?? Number.NaN,
       ...turn,
@@ -161,6 +162,8 @@ interface Kill {
   readonly resumeMs: number;
   /** From the kill to the final text in the room, without the time in which the model spoke. */
   readonly beyondModelMs: number;
+  /** What the start used: the floor of `resumeMs`, whatever else the machine does. */
+  readonly startCpuMs: number;
 }
 /** Killed half a second after the first text, started again at once, as a supervisor does. */
 async function measureKills(setting: Setting, onProgress: (line: string) => void): Promise<Kill[]> {
@@ -176,11 +179,13 @@ async function measureKills(setting: Setting, onProgress: (line: string) => void
     const killedAt = performance.now();
     await oracle.kill();
     oracle = await setting.startOracle();
+    const startCpuMs = cpuMs(oracle.pid);
     const parts = await talk.watch.waitForAnswerTo(prompt, 60_000);
     const finishedAt = Math.max(...parts.flatMap(({ versions }) => versions.map(({ at }) => at)));
     const asked = setting.model.requests.findLast((one) => one.chat?.lastUserText.includes(text));
     if (asked?.endedAt === undefined) throw new Error('the model was not asked again');
     const kill = {
+      startCpuMs,
       resumeMs: readResumedAt(setting, prompt) - oracle.startedAt,
       beyondModelMs: finishedAt - killedAt - (asked.endedAt - asked.at),
     };
