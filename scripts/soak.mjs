@@ -2,6 +2,7 @@
  * `npm run soak -- --kills 1000 [--seed 1]`: the kills at random moments of test/crash/random-kills.test.ts, as many as asked for, on a real Synapse.
  * Prints how far it is after every 20; the status is 1 when anything was lost, doubled or left unfinished, with the seed that shows it again.
  */
+import '../src/app/cli/require-node.mjs';
 import { parseArgs } from 'node:util';
 import { runStep } from './run-step.mjs';
 
