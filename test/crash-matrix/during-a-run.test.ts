@@ -5,7 +5,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { createGate, type Gate } from '../../synapse-dev/model/reply.ts';
 import type { FakeEvent } from '../fakes/fake-homeserver.ts';
-import { ALICE, answersTo, answerTo, expectContiguous, ORACLE, openWorld, type World } from './world.ts';
+import { ALICE, answersTo, answerTo, BOB, expectContiguous, ORACLE, openWorld, type World } from './world.ts';
 
 const open: World[] = [];
 const close = async (): Promise<void> => {
@@ -40,10 +40,12 @@ async function tell(
     const lastAnswer = messages.findLastIndex(({ role, toolCalls }) => role === 'assistant' && toolCalls.length === 0);
     const turn = messages.slice(lastAnswer + 1);
     const prompts = turn.filter(({ role }) => role === 'user').map(({ text }) => text);
-    const isHeld = prompts.length === 1 && /^(?:write|hold)/u.test(prompts[0] ?? '');
+    // In a group the speaker stands in front.
+    const first = prompts[0]?.replace(/^@\S+: /u, '') ?? '';
+    const isHeld = prompts.length === 1 && /^(?:write|hold)/u.test(first);
     const holds = isHeld ? { holds: [{ gate, before: 1 }] } : {};
-    if (prompts[0]?.startsWith('write') === true && !turn.some(({ role }) => role === 'tool'))
-      return { kind: 'toolCalls', text: ['Writing ', 'it down.'], calls: [{ name: 'write_note', args: { note: prompts[0] } }], ...holds };
+    if (first.startsWith('write') && !turn.some(({ role }) => role === 'tool'))
+      return { kind: 'toolCalls', text: ['Writing ', 'it down.'], calls: [{ name: 'write_note', args: { note: first } }], ...holds };
     return { kind: 'text', text: answerTo(...prompts), pace: { chunkChars: 50, delayMs: 1 }, ...holds };
   });
   const story: Story = {
@@ -183,3 +185,45 @@ test.each(['that is answered', 'that is being answered'])(
   },
   120_000,
 );
+
+test('of two people in one thread each is answered under the own name, and neither is given to the other’s run (G2, G13)', async () => {
+  const mention = { 'm.mentions': { user_ids: [ORACLE] } };
+  let group = '';
+  await killedAfterEach(
+    6,
+    async (story) => {
+      const { world, gate } = story;
+      const { homeserver } = world;
+      group = world.room({ creator: ALICE, invite: [ORACLE] });
+      homeserver.invite(group, ALICE, BOB);
+      homeserver.join(group, BOB);
+      await story.goOn();
+      const said = [homeserver.say(group, ALICE, 'write this', mention)];
+      const thread = { ...mention, 'm.relates_to': { rel_type: 'm.thread', event_id: said[0]?.event_id ?? '' } };
+      await story.goOn(() => world.rows("SELECT 1 FROM runs WHERE status = 'running'").length > 0);
+      said.push(homeserver.say(group, BOB, 'and mine', thread), homeserver.say(group, ALICE, 'more', thread));
+      await story.goOn(() => world.rows(asked('more')).length > 0);
+      gate.release();
+      await story.goOn();
+      return said;
+    },
+    ({ world }, why, said) => {
+      const shown = world.shown(group);
+      for (const [index, { event_id }] of said.entries()) {
+        const answers = answersTo(shown, event_id);
+        expect(answers, `${why}: ${index}`).toMatchObject([{ status: 'completed', live: false }]);
+        const speakers = new Set(answers[0]?.prompts.map((id) => said.find((one) => one.event_id === id)?.sender));
+        expect([...speakers], `${why}: ${index}`).toEqual([index === 1 ? BOB : ALICE]);
+      }
+      expect(
+        new Set(
+          world
+            .rows<{ principal_id: string }>('SELECT DISTINCT run_id, principal_id FROM pending_inputs')
+            .map((row) => JSON.stringify(row)),
+        ).size,
+        why,
+      ).toBe(new Set(world.rows<{ run_id: string }>('SELECT run_id FROM pending_inputs').map(({ run_id }) => run_id)).size);
+      expect(world.effects, why).toEqual(why.includes('insert into "tool_marks') ? [] : ['write this']);
+    },
+  );
+}, 120_000);
