@@ -101,14 +101,22 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
     sql.selectFrom('runs').select(['status', 'fence', 'attempt']).where('run_id', '=', id),
   );
 
-  /** The run before it has ended by now, and whatever a tool of it wrote is known or unknown for good. */
-  const inheritMarks = (tx: Tx, from: RunId, to: RunId) =>
-    tx.run(
-      sql
-        .updateTable('tool_marks')
-        .set({ run_id: to, tool_call_id: raw<string>`tool_call_id || ${INHERITED} || ${from}` })
-        .where('run_id', '=', from),
-    );
+  /** The runs before it have ended by now, and whatever a tool of them wrote is known or unknown for good. */
+  function inheritMarks(tx: Tx, first: RunId, to: RunId): void {
+    for (let from: RunId | null = first; from !== null; ) {
+      tx.run(
+        sql
+          .updateTable('tool_marks')
+          .set({ run_id: to, tool_call_id: raw<string>`tool_call_id || ${INHERITED} || ${from}` })
+          .where('run_id', '=', from),
+      );
+      const before: { attempt: number; replaces: RunId | null } | undefined = tx.get(
+        sql.selectFrom('runs').select(['attempt', 'replaces']).where('run_id', '=', from),
+      );
+      // One that was stopped before it started has not taken over what was there before it.
+      from = before === undefined || before.attempt > 0 ? null : before.replaces;
+    }
+  }
 
   const readPrompts = (tx: Tx, id: RunId) =>
     tx

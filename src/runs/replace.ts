@@ -3,7 +3,7 @@
  * what the old run said is no part of the conversation any more, and what its tools wrote counts as done (G6, src/runs/tool-marks.ts). One
  * transaction, so that no crash leaves a prompt with two answers or with none (G2, G5).
  */
-import type { PrincipalId, RunId, SessionId } from '../ids.ts';
+import type { PrincipalId, RunId, SessionId, TokenId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
 import { isBelow, type Principal } from '../turn/principal.ts';
 import type { Runs } from './ledger.ts';
@@ -37,6 +37,9 @@ export function mayReplace(principal: Principal, roomId: string, old: Replaceabl
   return old.hasOthers ? principal.tier === old.tier : !isBelow(principal.tier, old.tier);
 }
 
+/** What a prompt over HTTP is called (src/turn/authenticate.ts). */
+const HTTP = 'http:';
+
 export function createReplacing({ store, runs }: { store: Store; runs: Pick<Runs, 'read'> }): Replacing {
   const { sql } = store;
   const newestOf = (tx: Tx, session: SessionId) =>
@@ -48,7 +51,9 @@ export function createReplacing({ store, runs }: { store: Store; runs: Pick<Runs
       const id = tx.get(sql.selectFrom('pending_inputs').select('run_id').where('prompt_id', '=', promptId))?.run_id;
       const run = id === undefined ? undefined : runs.read(tx, id);
       const last = run?.prompts.at(-1);
-      if (run === undefined || last?.id !== promptId || last.text === '' || run.status === 'queued') return undefined;
+      if (run === undefined || last?.id !== promptId || run.status === 'queued') return undefined;
+      // With one of its prompts went what its tools were asked: nobody could tell any more what must not be done again (G6).
+      if (run.prompts.some(({ text }) => text === '')) return undefined;
       if (newestOf(tx, run.sessionId) !== run.id) return undefined;
       const { sessionId, roomId, threadRoot, owner, matrixUserId, tier, hints, direct, grants, principalId } = run;
       return {
@@ -59,14 +64,36 @@ export function createReplacing({ store, runs }: { store: Store; runs: Pick<Runs
         hasOthers: run.prompts.length > 1,
       };
     },
-    hand(tx, { runId }, next, { promptId, text }) {
+    hand(tx, { runId, sessionId }, next, { promptId, text }) {
+      const prompts = tx
+        .all(sql.selectFrom('pending_inputs').select('prompt_id').where('run_id', '=', runId))
+        .map(({ prompt_id }) => prompt_id);
+      const said = tx.all(sql.selectFrom('transcript').select('id').where('event_id', 'in', prompts));
+      // The newest of its conversation: what it said stands behind what it was asked, whatever was said before (G16).
+      const rows = { session_id: sessionId, run_id: runId };
+      const since = Math.min(...said.map(({ id }) => id));
       tx.run(sql.updateTable('pending_inputs').set({ run_id: next, consumed_at: null, steers: 0 }).where('run_id', '=', runId));
       tx.run(sql.updateTable('pending_inputs').set({ text }).where('prompt_id', '=', promptId));
-      tx.run(sql.updateTable('transcript').set({ run_id: next }).where('run_id', '=', runId).where('role', '=', 'human'));
-      tx.run(sql.updateTable('transcript').set({ text }).where('event_id', '=', promptId).where('run_id', '=', next));
-      tx.run(sql.deleteFrom('transcript').where('run_id', '=', runId));
+      if (said.length > 0) {
+        tx.run(
+          sql
+            .updateTable('transcript')
+            .set({ run_id: next })
+            .where((eb) => eb.and(rows))
+            .where('id', '>=', since)
+            .where('role', '=', 'human'),
+        );
+        tx.run(sql.updateTable('transcript').set({ text }).where('event_id', '=', promptId).where('run_id', '=', next));
+        tx.run(
+          sql
+            .deleteFrom('transcript')
+            .where((eb) => eb.and(rows))
+            .where('id', '>=', since),
+        );
+      }
       // The caller that repeats its request is shown the run that answers it.
-      tx.run(sql.updateTable('replay_marks').set({ run_id: next }).where('run_id', '=', runId));
+      const tokens = prompts.filter((prompt) => prompt.startsWith(HTTP)).map((prompt) => prompt.slice(HTTP.length) as TokenId);
+      if (tokens.length > 0) tx.run(sql.updateTable('replay_marks').set({ run_id: next }).where('token_id', 'in', tokens));
     },
   };
 }

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { RunId, SessionId } from '../../../src/ids.ts';
 import type { IncomingEvent } from '../../../src/inbox/inbox.ts';
 import { mayReplace, type Replaceable } from '../../../src/runs/replace.ts';
+import type { RunJob } from '../../../src/runs/runner.ts';
 import { createToolMarks } from '../../../src/runs/tool-marks.ts';
 import { NO_GRANTS } from '../../../src/turn/principal.ts';
 import { newNonce, signContent } from '../../../src/ucan/mint.ts';
@@ -26,6 +27,10 @@ const edit = (name: string, target: string, text: string, change: Partial<Incomi
     },
     ...change,
   });
+const redaction = (name: string, target: string): IncomingEvent => {
+  const base = incoming(name, { type: 'm.room.redaction' });
+  return { ...base, event: { ...base.event, redacts: target, content: { redacts: target } } };
+};
 const runsOf = ({ store }: Core): string[] =>
   store.read
     .all(store.sql.selectFrom('runs').select(['run_id', 'status', 'replaces']).orderBy('run_id'))
@@ -216,6 +221,45 @@ test('what the tools of the old run wrote counts as done, once (G6)', async () =
   await settle();
 
   expect(decisions).toEqual(['c1 stored paid', 'c2 run', 'c3 run']);
+});
+
+test('also when the run in between never started: nothing is written twice (G6)', async () => {
+  const core = await setUp();
+  const marks = createToolMarks({ store: core.store, clock: core.clock });
+  const decisions: string[] = [];
+  const pays = async (job: RunJob) => {
+    const key = { runId: job.run.id, toolCallId: `c${decisions.length}`, tool: 'pay', argsHash: 'h' };
+    const decision = await marks.begin(key, job.run.attempt);
+    if (decision.kind === 'run') await marks.finish(key, 'paid');
+    decisions.push(decision.kind);
+    return answering('done')(job);
+  };
+  core.runner.script(pays, pays, pays);
+  await core.take(incoming('a'));
+  await settle();
+  const { execute } = core;
+  core.execute = null;
+  await core.take(edit('e1', '$a', 'b'), incoming('s', { text: '!stop' }));
+  core.execute = execute;
+  await core.take(edit('e2', '$a', 'c'));
+  await settle();
+
+  expect(runsOf(core)).toEqual(['completed: ', 'cancelled anew: ', 'completed anew: c']);
+  expect(decisions).toEqual(['run', 'stored']);
+});
+
+test('a turn of which a prompt was taken back is not answered anew: what its tools wrote is not known any more (G6)', async () => {
+  const core = await setUp();
+  const { execute } = core;
+  core.execute = null;
+  await core.take(incoming('a'), incoming('b'));
+  core.execute = execute;
+  core.scheduler.wake();
+  await settle();
+  await core.take(redaction('r', '$a'));
+  await settle();
+
+  expect(await core.take(edit('e', '$b', 'better'))).toEqual(['ignored:edit_too_late']);
 });
 
 test('a crash between the edit and the end of the old run: only the edited prompt is answered (G2, G5)', async () => {
