@@ -8,7 +8,7 @@ import type { SessionId } from '../../../src/ids.ts';
 import type { Store, Tx } from '../../../src/store/store.ts';
 import { newNonce, signContent } from '../../../src/ucan/mint.ts';
 import { ALICE_KEY, buildCore, ORACLE_KEY } from '../../fakes/core.ts';
-import { ALICE, BOB, incoming, ROOM } from '../../fakes/events.ts';
+import { ALICE, BOB, incoming, OTHER_ROOM, ROOM } from '../../fakes/events.ts';
 import { memoryStore, settle } from '../../fakes/memory-store.ts';
 
 function recordingStore(): { store: Store; statements: Map<string, readonly unknown[]> } {
@@ -47,6 +47,20 @@ test('no statement of a turn reads a whole table (G16)', async () => {
   core.rooms.forget(ROOM);
   await core.take(incoming('d', { sender: BOB, content: inThread('x') }), incoming('e', { sender: BOB, text: 'Oracle: y' }));
   await settle();
+  const corrected = { msgtype: 'm.text', body: 'z', 'm.relates_to': { rel_type: 'm.replace', event_id: '$f' } };
+  core.rooms.room(OTHER_ROOM, { kind: 'direct', membership: 'join' });
+  await core.take(incoming('f', { roomId: OTHER_ROOM }));
+  await settle();
+  await core.take(
+    incoming('g', { roomId: OTHER_ROOM, content: { ...corrected, 'm.new_content': { msgtype: 'm.text', body: 'z' } } }),
+    incoming('h', {
+      roomId: OTHER_ROOM,
+      type: 'm.reaction',
+      content: { 'm.relates_to': { rel_type: 'm.annotation', event_id: '$f', key: '\u{1F6D1}' } },
+    }),
+  );
+  await settle();
+  expect(core.admitted.slice(-2)).toEqual(['admitted:edit', 'stopped:author']);
   core.transcript.newest('$a' as SessionId, { limit: 10 });
   core.transcript.overheard(ROOM, 10);
   core.outbox.due(core.clock.now(), { limit: 10, busy: new Set() });
