@@ -12,7 +12,7 @@ import { createKillable, expectAnswered, expectSoundLog, type Killable, replyWit
 const world = useWorld({ oracles: 1 });
 const ROOMS = 8;
 /** So many in a test run: each costs a start of the process. */
-const KILLS = Number(process.env['KILLS'] ?? 12);
+const KILLS = Number(process.env['KILLS'] ?? 10);
 /** After so many everything is looked at, and other people go on in other rooms. */
 const ROUND = 20;
 const EACH_KILL_MS = 15_000;
