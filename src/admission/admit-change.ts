@@ -194,8 +194,12 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     const { run_id: runId, promptId, target, mirror } = prompt;
     let isTaken = false;
     await finish(row, (tx) => {
-      if (runs.waitingPrompt(tx, promptId) !== null) runs.withdrawPrompt(tx, promptId, runId, now());
-      else {
+      if (runs.waitingPrompt(tx, promptId) !== null) {
+        runs.withdrawPrompt(tx, promptId, runId, now());
+        // An edit was to be answered anew: what answered it before holds it as well.
+        const before = tx.get(sql.selectFrom('runs').select('replaces').where('run_id', '=', runId))?.replaces ?? null;
+        if (before !== null) askErasure(store, tx, before, now());
+      } else {
         // The process may die before the run has ended: it must then end, and not go on with what was taken back.
         runs.askStop(tx, runId, 'RUN_CANCELLED');
         // What was said to it meanwhile was not taken back.

@@ -67,6 +67,18 @@ function readDue(store: Store): { runId: RunId; sessionId: SessionId | null; own
         .selectFrom('erasures as e')
         .leftJoin('runs as r', 'r.run_id', 'e.run_id')
         .select(['e.run_id', 'r.session_id', 'r.owner', 'r.status'])
+        // The run that is to replace it takes over what its tools wrote when it starts (G6).
+        .where((eb) =>
+          eb.not(
+            eb.exists(
+              eb
+                .selectFrom('runs as n')
+                .select('n.run_id')
+                .whereRef('n.replaces', '=', 'e.run_id')
+                .where('n.status', 'in', ['queued', 'running', 'waiting']),
+            ),
+          ),
+        )
         .orderBy('e.asked_at')
         .limit(BATCH),
     )

@@ -197,6 +197,67 @@ test("a later turn of the same session is not disturbed; the thread's file is cl
   close();
 });
 
+test('an edited prompt taken back before it was answered anew goes from what answered it before as well', async () => {
+  const { folder, core, checkpoint, erase, close } = setUp();
+  const script = usesATool();
+  core.runner.script((job) => {
+    script.before(job.output);
+    return script.outcome;
+  });
+  await core.joinDirect();
+  await core.take(incoming('a', { text: `what about ${SECRET}?` }));
+  await settle();
+  await checkpoint('$a', SECRET);
+  core.execute = null;
+  const content = {
+    ...{ msgtype: 'm.text', body: '* x', 'm.new_content': { msgtype: 'm.text', body: `about ${SECRET}` } },
+    'm.relates_to': { rel_type: 'm.replace', event_id: '$a' },
+  };
+  expect(await core.take(incoming('e', { content }), redaction('r', '$a'))).toEqual(['admitted:edit', 'redacted:redaction']);
+
+  await eraseDue(erase);
+
+  expect(core.store.read.all(core.store.sql.selectFrom('erasures').selectAll())).toEqual([]);
+  expect(filesWith(folder, SECRET)).toEqual([]);
+  close();
+});
+
+test('what a run wrote is known until the run that replaces it has taken it over (G6)', async () => {
+  const { core, erase, close } = setUp();
+  await core.joinDirect();
+  const { execute } = core;
+  core.execute = null;
+  await core.take(incoming('a'), incoming('b'));
+  core.execute = execute;
+  core.scheduler.wake();
+  await settle();
+  const old = core.runner.jobs[0]?.run.id as RunId;
+  await core.store.write((tx) =>
+    tx.run(
+      core.store.sql.insertInto('tool_marks').values({
+        ...{ run_id: old, tool_call_id: 'w', tool: 'write', args_hash: 'h', state: 'finished', result: '{}', at: 0 },
+      }),
+    ),
+  );
+  core.execute = null;
+  const content = {
+    ...{ msgtype: 'm.text', body: '* x', 'm.new_content': { msgtype: 'm.text', body: 'x' } },
+    'm.relates_to': { rel_type: 'm.replace', event_id: '$b' },
+  };
+  await core.take(incoming('e', { content }), redaction('r', '$a'));
+
+  await eraseDue(erase);
+  expect(core.store.read.all(core.store.sql.selectFrom('tool_marks').select('args_hash'))).toEqual([{ args_hash: 'h' }]);
+  core.execute = execute;
+  core.scheduler.wake();
+  await settle();
+  await eraseDue(erase);
+
+  expect(core.runner.jobs.at(-1)?.run.prompts.map(({ text }) => text)).toEqual(['x']);
+  expect(core.store.read.all(core.store.sql.selectFrom('erasures').selectAll())).toEqual([]);
+  close();
+});
+
 test("a portal's prompt is taken back by its copy in the room, which a moderator can redact", async () => {
   const { folder, core, erase, close } = setUp();
   await core.joinDirect();
