@@ -94,7 +94,10 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
       promptsConsumed: async (ids) => {
         const consumed = await store.write((tx) => {
           if (!runs.holds(tx, run)) throw new LostLease(`run ${run.id} is no longer ours`);
-          return options.inputs.consume(tx, run.id, ids, clock.now());
+          if (options.inputs.consume(tx, run.id, ids, clock.now())) return true;
+          // Only that was taken back: what was said beside it is answered by a run of its own.
+          options.inputs.followUp(tx, run.id, clock.now());
+          return false;
         });
         // Taken back a moment ago, or corrected: then this run is not what answers it.
         if (!consumed) throw new OracleError(refusal('RUN_CANCELLED'));

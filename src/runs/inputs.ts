@@ -25,7 +25,7 @@ export interface Inputs {
   interruptible(tx: Tx, session: SessionId, principal: Principal): RunId | undefined;
   /** What waits to be taken by a working run, in order. */
   waiting(tx: Tx, run: RunId): Prompt[];
-  /** Marks these as shown to the model. @returns false when one of them was taken back meanwhile. */
+  /** Marks these as shown to the model. @returns false, and marks none, when one of them was taken back meanwhile. */
   consume(tx: Tx, run: RunId, ids: readonly string[], now: number): boolean;
   /** What the run has not taken goes to another run that has not started. */
   move(tx: Tx, from: RunId, to: RunId): void;
@@ -80,16 +80,16 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
     interruptible: (tx, session, principal) => tx.get(working(session, principal))?.run_id,
     waiting: (tx, run) => untaken(tx, run).map((row) => ({ id: row.prompt_id, text: row.text, receivedAt: row.received_at })),
     consume(tx, run, ids, now) {
-      let there = 0;
-      for (const id of ids)
-        there += tx.run(
-          sql
-            .updateTable('pending_inputs')
-            .set((eb) => ({ consumed_at: eb.fn.coalesce('consumed_at', eb.val(now)) }))
-            .where('prompt_id', '=', id)
-            .where('run_id', '=', run),
-        );
-      return there === ids.length;
+      const there = tx.all(sql.selectFrom('pending_inputs').select('id').where('prompt_id', 'in', ids).where('run_id', '=', run));
+      if (there.length < ids.length) return false;
+      tx.run(
+        sql
+          .updateTable('pending_inputs')
+          .set((eb) => ({ consumed_at: eb.fn.coalesce('consumed_at', eb.val(now)) }))
+          .where('prompt_id', 'in', ids)
+          .where('run_id', '=', run),
+      );
+      return true;
     },
     move(tx, from, to) {
       for (const { prompt_id: id } of untaken(tx, from)) {

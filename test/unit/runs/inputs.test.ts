@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { refusal } from '../../../src/errors.ts';
+import { type OracleError, refusal } from '../../../src/errors.ts';
 import type { SessionId } from '../../../src/ids.ts';
 import type { RunJob, RunOutcome } from '../../../src/runs/runner.ts';
 import type { Store } from '../../../src/store/store.ts';
@@ -128,6 +128,29 @@ describe('steer', () => {
 
     expect(runsOf(core.store)).toEqual(['completed: a']);
   });
+});
+
+test('taken back between the look and the mark: what came with it is answered by another run (G2)', async () => {
+  const core = await setUp();
+  const go = Promise.withResolvers<void>();
+  core.runner.script(async ({ run, output }) => {
+    await output.promptsConsumed(run.prompts.map(({ id }) => id));
+    await go.promise;
+    const further = output.inputsWaiting();
+    await core.take(incoming('r', { type: 'm.room.redaction', content: { redacts: '$b' } }));
+    return output.promptsConsumed(further.map(({ id }) => id)).then(
+      () => completed('all'),
+      (error: OracleError) => ({ kind: 'failed', refusal: error.refusal, messages: [] }),
+    );
+  }, answering('second'));
+  await core.take(said('a'));
+  await settle();
+  await core.take(said('b'), said('c'));
+
+  go.resolve();
+  await settle();
+
+  expect(runsOf(core.store)).toEqual(['cancelled: a', 'completed: c']);
 });
 
 describe('interrupt', () => {
