@@ -40,6 +40,10 @@ export type AdmitChangeOptions = Pick<
   | 'rules'
   | 'commandPrefix'
 >;
+/** Thrown where an edit would change what a model has been shown. */
+class Started extends Error {
+  override readonly name = 'Started';
+}
 /** Whose prompt is edited. */
 type Edited = Pick<WaitingPrompt, 'runId' | 'principalId'>;
 export interface AdmitChange {
@@ -94,20 +98,25 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     if (!authenticated.ok) return refuseEdit(row, item, { waiting, code: authenticated.error.code });
     const { principal, token, grants: planned } = authenticated.value;
     if (!mayAmend(row, principal, waiting)) return refuseEdit(row, item, { waiting, code: 'NOT_ALLOWED' });
-    await finish(row, (tx) => {
-      // It may have started while we looked: then the edit comes too late, like any other.
-      if (runs.waitingPrompt(tx, item.target) === null) return;
-      runs.amendPrompt(tx, item.target, text);
-      if (token !== null) spend(store, tx, token, { promptId: row.eventId, runId: waiting.runId });
-      // What no longer holds by now is left out: the change itself rests on none of them.
-      for (const grant of planned) grant.write(tx, now());
-      writeAudit(store, tx, {
-        ...entryOf(row, item, waiting),
-        token_id: token?.tokenId ?? null,
-        tier: principal.tier,
-        decision: 'allowed',
+    try {
+      await finish(row, (tx) => {
+        // It may have started while we looked: then it is for a run of its own.
+        if (runs.waitingPrompt(tx, item.target) === null) throw new Started();
+        runs.amendPrompt(tx, item.target, text);
+        if (token !== null) spend(store, tx, token, { promptId: row.eventId, runId: waiting.runId });
+        // What no longer holds by now is left out: the change itself rests on none of them.
+        for (const grant of planned) grant.write(tx, now());
+        writeAudit(store, tx, {
+          ...entryOf(row, item, waiting),
+          token_id: token?.tokenId ?? null,
+          tier: principal.tier,
+          decision: 'allowed',
+        });
       });
-    });
+    } catch (error) {
+      if (error instanceof Started) return amend(row, item);
+      throw error;
+    }
     note(row, 'amended', 'edit');
   }
 

@@ -262,6 +262,27 @@ test('a turn of which a prompt was taken back is not answered anew: what its too
   expect(await core.take(edit('e', '$b', 'better'))).toEqual(['ignored:edit_too_late']);
 });
 
+test('a run that starts while an edit is looked at is answered anew, not with what was corrected', async () => {
+  const core = await setUp();
+  const { execute } = core;
+  core.execute = null;
+  await core.take(incoming('a', { text: 'old' }));
+  const checks = core.checks as { authenticate: Core['checks']['authenticate'] };
+  const { authenticate } = checks;
+  checks.authenticate = async (message) => {
+    core.execute = execute;
+    core.scheduler.wake();
+    await settle();
+    return authenticate(message);
+  };
+
+  expect(await core.take(edit('e', '$a', 'new'))).toEqual(['admitted:edit']);
+  await settle();
+
+  expect(runsOf(core)).toEqual(['completed: ', 'completed anew: new']);
+  expect(core.count('inbox')).toBe(0);
+});
+
 test('a crash between the edit and the end of the old run: only the edited prompt is answered (G2, G5)', async () => {
   const clock = fakeClock();
   const { open } = fileStore();
