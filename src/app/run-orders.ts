@@ -11,6 +11,7 @@ import { type Run, TERMINAL } from '../runs/run.ts';
 import type { Scheduler } from '../runs/scheduler.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
+import type { JudgeAccess } from '../turn/judge-access.ts';
 import type { RunAuthority } from '../turn/run-authority.ts';
 import type { Order } from './obey-control.ts';
 
@@ -19,6 +20,7 @@ export interface RunOrdersOptions {
   readonly runs: Pick<Runs, 'read' | 'repeat' | 'askStop' | 'isReplaced'>;
   readonly scheduler: Pick<Scheduler, 'cancel' | 'wake'>;
   readonly authority: Pick<RunAuthority, 'judge'>;
+  readonly judgeAccess: JudgeAccess;
   readonly clock: Clock;
   readonly newRunId: (now: number) => RunId;
 }
@@ -87,6 +89,8 @@ export function createRunOrders(options: RunOrdersOptions): Readonly<Record<'run
     if (runs.isReplaced(tx, run.id)) return 'another run answers its prompts already';
     if (run.prompts.length === 0 || run.prompts.some(({ text }) => text === '')) return 'its prompts were taken back or are kept no more';
     if (newestOf(tx, run.sessionId) !== run.id) return 'the conversation went on since; the person may ask again';
+    const refused = options.judgeAccess(run);
+    if (refused !== null) return `its person may not use this oracle any more (${refused})`;
     const ended = authority.judge(run, clock.now());
     return ended === null ? null : `${describeEnd(ended)}; the person may ask again`;
   }

@@ -49,6 +49,7 @@ import { createSidecar } from '../sidecar/sidecar.ts';
 import { type Clock, sleep } from '../time.ts';
 import { createAuthenticate } from '../turn/authenticate.ts';
 import { createCheckBalance } from '../turn/check-balance.ts';
+import { createJudgeAccess } from '../turn/judge-access.ts';
 import { createOpen } from '../turn/open.ts';
 import { createRunAuthority } from '../turn/run-authority.ts';
 import { createThrottle } from '../turn/throttle.ts';
@@ -411,7 +412,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     logger,
     nudge: (room) => dispatcher.nudge(room),
     orders: {
-      ...createRunOrders({ store, runs, scheduler, authority: runAuthority, clock, newRunId }),
+      ...createRunOrders({ store, runs, scheduler, authority: runAuthority, judgeAccess: createJudgeAccess(authority), clock, newRunId }),
       [FORGET_ORDER]: createForgetOrder({ store, runs, scheduler, clock, eraseCheckpoints: erase }),
     },
   });

@@ -4,7 +4,7 @@
  * only counts from servers that we trust: for accounts with an active grant, and for listed ones. Reads only: the token is spent, and grants that
  * came with it are stored, in `open` (G8, G14).
  */
-import { type AccessRules, decideAccess, isListed, isTrustedServer } from '../admission/access.ts';
+import { type AccessRules, isListed, isTrustedServer } from '../admission/access.ts';
 import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
 import { type Did, type UserId, unsignedPrincipalId } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
@@ -21,6 +21,7 @@ import { readUcanContent, type UcanContent } from '../ucan/read-ucan-content.ts'
 import type { PlannedGrant, RegisterGrant } from '../ucan/register-grant.ts';
 import { isSpentOnAnother } from '../ucan/replay.ts';
 import type { UseGrants } from '../ucan/use-grants.ts';
+import { createJudgeAccess } from './judge-access.ts';
 import type { Links } from './links.ts';
 import { NO_GRANTS, type Principal, type SpentToken } from './principal.ts';
 import type { HttpIncoming, Incoming, LegacyProof, MatrixIncoming } from './prompt.ts';
@@ -60,6 +61,7 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
   const { oracleDid, rules, maxLatenessMs, runDeadlineMs, verify, keysOf, grants, registerGrant, useGrants, links, store, now } = options;
   const { pause = () => new Promise<void>((next) => setImmediate(next)) } = options;
   const isTrusted = (user: UserId): boolean => isTrustedServer(user, rules);
+  const judgeAccess = createJudgeAccess({ rules, useGrants, links });
 
   let turn: Promise<void> = Promise.resolve();
   /** One token in one turn of the loop: a commit wakes up to 64 rooms at once, whose tokens together would hold it for a tenth of a second (G14). */
@@ -179,13 +181,7 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
   function judge(principal: Principal): ErrorCode | null {
     const { until } = principal.grants;
     if (until !== null && until < now() + runDeadlineMs) return 'EXPIRES_TOO_SOON';
-    return decideAccess({ user: principal.matrixUserId, tier: principal.tier, isGranted: () => isGranted(principal) }, rules);
-  }
-
-  /** Another server could say of any of its accounts that it wrote this, so there only the DID itself counts. */
-  function isGranted({ did, matrixUserId }: Principal): boolean {
-    if (did !== null && useGrants.has(did)) return true;
-    return isTrusted(matrixUserId) && links.didsOf(matrixUserId).some((linked) => useGrants.has(linked));
+    return judgeAccess(principal);
   }
 
   /** A mark must outlive every moment at which the token could still be judged valid (DESIGN §5 "Single use"). */

@@ -1,9 +1,11 @@
 /** What an operator orders about a run is decided against what is on disk, once, and never against its person's authority (G8, G10). */
 import { afterEach, expect, test } from 'vitest';
+import type { AccessRules } from '../../../src/admission/access.ts';
 import { obeyControl } from '../../../src/app/obey-control.ts';
 import { createRunOrders } from '../../../src/app/run-orders.ts';
 import { refusal } from '../../../src/errors.ts';
 import type { RunId } from '../../../src/ids.ts';
+import { createJudgeAccess } from '../../../src/turn/judge-access.ts';
 import { buildCore, type Core } from '../../fakes/core.ts';
 import { incoming } from '../../fakes/events.ts';
 import { settle } from '../../fakes/memory-store.ts';
@@ -16,7 +18,8 @@ async function setUp(authority: { judge: () => 'REVOKED' | null } = { judge: () 
   const core = buildCore();
   await core.joinDirect();
   const { store, inbox, runs, scheduler, clock, logger, newRunId } = core;
-  const orders = createRunOrders({ store, runs, scheduler, authority, clock, newRunId });
+  const judgeAccess = createJudgeAccess(core);
+  const orders = createRunOrders({ store, runs, scheduler, authority, judgeAccess, clock, newRunId });
   const control = obeyControl({ store, inbox, clock, logger, nudge: () => undefined, orders });
   stopControl = () => control.stop();
   async function order(kind: string, argument: string): Promise<string | null> {
@@ -102,6 +105,20 @@ test('a run whose authority ended is not retried, whoever asks (G8)', async () =
   const failed = await failedRun(core);
 
   expect(await order('run.retry', failed)).toMatch(/counts no more \(REVOKED\)/u);
+  expect(rowsOf(core)).toHaveLength(1);
+});
+
+test.each<[string, Partial<AccessRules>]>([
+  ['the server of its person is trusted no more', { trustedHomeservers: [] }],
+  ['only others are let in', { access: 'allowed', allowedUsers: ['@bob:example.org'] }],
+  ['only who was named is let in', { access: 'granted' }],
+  ['accounts without a signature are let in no more', { unsignedUsers: [] }],
+])('nobody is let in again through a retry: %s (G8)', async (_name, change) => {
+  const { core, order } = await setUp();
+  const failed = await failedRun(core);
+  Object.assign(core.rules, change);
+
+  expect(await order('run.retry', failed)).toMatch(/^not possible: its person may not use this oracle any more/u);
   expect(rowsOf(core)).toHaveLength(1);
 });
 
