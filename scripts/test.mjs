@@ -12,7 +12,11 @@ import { runStep } from './run-step.mjs';
 // Not a static import: an older Node would stop at the types before require-node is heard.
 const { readReport, sumReports, summaryLine } = await import('./read-test-report.ts');
 
-const STAGES = [['unit', 'contracts', 'conformance'], ['crash-matrix'], ['e2e', 'crash']];
+const STAGES = [
+  ['unit', 'contracts', 'conformance'],
+  ['cli', 'crash-matrix'],
+  ['e2e', 'crash'],
+];
 
 const named = process.argv.slice(2);
 const unknown = named.filter((name) => !STAGES.flat().includes(name));
