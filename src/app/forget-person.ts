@@ -197,7 +197,9 @@ async function forgetSent(store: Store, rooms: readonly string[]): Promise<void>
           .deleteFrom('outbox')
           .where('seq', '>', from)
           .where('seq', '<=', last)
-          .where('room_id', 'in', rooms as never),
+          .where('room_id', 'in', rooms as never)
+          // Their own runs are gone by now: what is left was said to others in a room that was direct once.
+          .where((eb) => eb.not(eb.exists(eb.selectFrom('runs').select('runs.run_id').whereRef('runs.run_id', '=', 'outbox.run_id')))),
       ),
     );
     after = last;

@@ -103,6 +103,20 @@ test('what is kept of a person is found nowhere in the folder any more; of other
   close();
 });
 
+test('what others are answered in a room that was direct once still goes out (G13)', async () => {
+  const { core, store, erase, close } = await setUp();
+  const bobs = core.runner.jobs.find(({ run }) => run.matrixUserId === BOB)?.run.id;
+  await store.write((tx) => {
+    const row = { lane: 'z', roomId: ROOM, kind: 'answer', eventType: 'm.room.message', content: { body: BOBS } } as const;
+    core.outbox.insert(tx, { ...row, txnId: `answer.${bobs}.1` as never, ...(bobs === undefined ? {} : { runId: bobs }), part: 1 }, 1);
+  });
+
+  await forgetPerson(readPerson(store, ALICE), { store, eraseCheckpoints: erase });
+
+  expect(store.read.all(store.sql.selectFrom('outbox').select('txn_id'))).toEqual([{ txn_id: `answer.${bobs}.1` }]);
+  close();
+});
+
 test('a forgotten person may come back, as somebody new', async () => {
   const { core, store, erase, say, close } = await setUp();
   await forgetPerson(readPerson(store, ALICE), { store, eraseCheckpoints: erase });
