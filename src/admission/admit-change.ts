@@ -189,21 +189,23 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     );
     if (prompt === undefined) return forget(row, item, target);
     if (prompt.matrix_user_id !== item.sender && !(await rooms.mayRedact(row.roomId, item.sender))) return ignore(row, 'redaction');
-    const isTaken = await takeBack(row, { ...prompt, promptId, target, mirror });
-    if (isTaken) scheduler.cancel(prompt.session_id, prompt.run_id);
+    const taken = await takeBack(row, { promptId, target, mirror });
+    if (taken !== null) scheduler.cancel(prompt.session_id, taken);
     else store.dropLog();
     note(row, 'redacted', 'redaction');
   }
 
-  /** @returns whether its run has begun with it. */
+  /** @returns the run that has begun with it, if one has. */
   async function takeBack(
     row: InboxRow,
-    prompt: { run_id: RunId; promptId: string; target: EventId; mirror: OutboxTxnId | undefined },
-  ): Promise<boolean> {
-    const { run_id: runId, promptId, target, mirror } = prompt;
-    let isTaken = false;
+    { promptId, target, mirror }: { promptId: string; target: EventId; mirror: OutboxTxnId | undefined },
+  ): Promise<RunId | null> {
+    let taken: RunId | null = null;
     await finish(row, (tx) => {
-      if (runs.waitingPrompt(tx, promptId) !== null) {
+      // Asked again: it may have gone over to another run while we looked.
+      const runId = tx.get(sql.selectFrom('pending_inputs').select('run_id').where('prompt_id', '=', promptId))?.run_id;
+      if (runId === undefined) taken = null;
+      else if (runs.waitingPrompt(tx, promptId) !== null) {
         runs.withdrawPrompt(tx, promptId, runId, now());
         // An edit was to be answered anew: what answered it before holds it as well.
         const before = tx.get(sql.selectFrom('runs').select('replaces').where('run_id', '=', runId))?.replaces ?? null;
@@ -214,13 +216,13 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
         // What was said to it meanwhile was not taken back.
         inputs.followUp(tx, runId, now());
         askErasure(store, tx, runId, now());
-        isTaken = true;
+        taken = runId;
       }
       blankPrompt(store, tx, { promptId, roomId: row.roomId });
       if (mirror !== undefined) tx.run(sql.updateTable('outbox').set({ content: '{}' }).where('txn_id', '=', mirror));
       dropDead(tx, row.roomId, target);
     });
-    return isTaken;
+    return taken;
   }
 
   /** What was only overheard is kept as context, and must go as well. */

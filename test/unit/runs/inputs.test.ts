@@ -4,7 +4,7 @@ import type { SessionId } from '../../../src/ids.ts';
 import type { RunJob, RunOutcome } from '../../../src/runs/runner.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { buildCore, type Core, type CoreOptions } from '../../fakes/core.ts';
-import { incoming } from '../../fakes/events.ts';
+import { BOB, incoming } from '../../fakes/events.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { fileStore, settle } from '../../fakes/memory-store.ts';
 import { answering, completed, held } from '../../fakes/scripted-runner.ts';
@@ -151,6 +151,28 @@ test('taken back between the look and the mark: what came with it is answered by
   await settle();
 
   expect(runsOf(core.store)).toEqual(['cancelled: a', 'completed: c']);
+});
+
+test('taken back while its run ends: the run that it went over to does not answer it (G9)', async () => {
+  const core = await setUp();
+  const first = held('x');
+  const second = held('y');
+  core.runner.script(first.script, second.script);
+  await core.take(said('a'));
+  await settle();
+  await core.take(said('b'));
+  core.rooms.mayRedact = async () => {
+    first.release();
+    await settle();
+    return true;
+  };
+
+  await core.take(incoming('r', { sender: BOB, type: 'm.room.redaction', content: { redacts: '$b' } }));
+  await settle();
+
+  expect(second.started).toBe(1);
+  expect(runsOf(core.store)).toEqual(['completed: a', 'cancelled: ']);
+  expect(core.store.read.all(core.store.sql.selectFrom('erasures').select('run_id'))).toEqual([{ run_id: core.runner.jobs[1]?.run.id }]);
 });
 
 describe('interrupt', () => {
