@@ -1,5 +1,5 @@
 /**
- * One project per kind of test, so that a run says what it needs: `unit`, `cli`, `contracts`, `conformance` and `crash-matrix` need nothing, `e2e` and `crash` a
+ * One project per kind of test, so that a run says what it needs: `unit`, `properties`, `cli`, `contracts`, `conformance` and `crash-matrix` need nothing, `e2e` and `crash` a
  * real Synapse. `crash-matrix` kills whole oracles in one process at every durable step: too many to stand among what is run at every save.
  * The condition `matrix-oracle-source` is set twice on purpose: for what vitest transforms, and (execArgv) for what it leaves to Node. With only one
  * of them a plugin's `import 'matrix-oracle'` would load a second copy of src/, or the build that a clone does not have.
@@ -8,6 +8,7 @@ import { configDefaults, defineConfig } from 'vitest/config';
 
 const CONDITION = 'matrix-oracle-source';
 const SECOND = 1_000;
+const PROPERTIES = 'test/unit/**/*.property.test.ts';
 const CLI = 'test/unit/app/cli/**/*.test.ts';
 
 const project = (name: string, options: Record<string, unknown> = {}) => ({
@@ -29,7 +30,9 @@ export default defineConfig({
     teardownTimeout: 30 * SECOND,
     restoreMocks: true,
     projects: [
-      project('unit', { exclude: [...configDefaults.exclude, CLI] }),
+      project('unit', { exclude: [...configDefaults.exclude, CLI, PROPERTIES] }),
+      // Thousands of generated cases each, likewise.
+      project('properties', { include: [PROPERTIES], testTimeout: 60 * SECOND }),
       // Each of these starts processes: too slow to stand among what is run at every save.
       project('cli', { include: [CLI], testTimeout: 60 * SECOND }),
       project('contracts'),

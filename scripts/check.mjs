@@ -11,7 +11,7 @@ const STEPS = [
   { name: 'types of the page', command: ['tsc', '-p', 'tsconfig.pages.json'] },
   { name: 'unused code and dependencies', command: ['knip'] },
   { name: 'import rule', command: ['depcruise', 'src', 'appservice', 'plugins'] },
-  { name: 'unit tests', command: ['vitest', 'run', '--project', 'unit', '--project', 'cli'], flag: '--no-unit' },
+  { name: 'unit tests', command: ['vitest', 'run', '--project', 'unit', '--project', 'properties', '--project', 'cli'], flag: '--no-unit' },
   { name: 'generated files', command: ['node', '--conditions=matrix-oracle-source', 'scripts/generate.ts', '--check'] },
 ];
 

@@ -1,5 +1,5 @@
 /**
- * `npm run fuzz -- --minutes 10 [--seed 1]`: the mutations of test/unit/ucan/mutation.test.ts for as long as there is time. Prints how far it is, and
+ * `npm run fuzz -- --minutes 10 [--seed 1]`: the mutations of test/unit/ucan/mutation.property.test.ts for as long as there is time. Prints how far it is, and
  * the first token that was taken wrongly, with what it takes to see it again; then the status is 1.
  */
 import { parseArgs } from 'node:util';

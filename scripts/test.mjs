@@ -14,7 +14,7 @@ const { readReport, sumReports, summaryLine } = await import('./read-test-report
 
 const STAGES = [
   ['unit', 'contracts', 'conformance'],
-  ['cli', 'crash-matrix'],
+  ['properties', 'cli', 'crash-matrix'],
   ['e2e', 'crash'],
 ];
 

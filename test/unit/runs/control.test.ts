@@ -169,6 +169,30 @@ describe('🛑', () => {
   });
 });
 
+test('a 🛑 on what went over to the next run while we looked stops that one (G9)', async () => {
+  const core = await setUp();
+  const first = held('x');
+  const second = held('y');
+  core.runner.script(first.script, second.script);
+  await core.take(incoming('a'));
+  await settle();
+  await core.take(incoming('b'));
+  core.rooms.mayRedact = async () => {
+    first.release();
+    await settle();
+    return true;
+  };
+
+  expect(await core.take(stopSign('s', '$b', BOB))).toEqual(['stopped:moderator']);
+  await settle();
+
+  expect(second.started).toBe(1);
+  expect(core.store.read.all(core.store.sql.selectFrom('runs').select('status').orderBy('run_id'))).toEqual([
+    { status: 'completed' },
+    { status: 'cancelled' },
+  ]);
+});
+
 describe('!stop', () => {
   test('stops what is answered in a direct room, and what waits', async () => {
     const core = await setUp();

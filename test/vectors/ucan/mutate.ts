@@ -1,7 +1,7 @@
 /**
  * Damages honest tokens in every way we can think of, from one character of the text to a whole chain that is hashed anew around a changed field, and
  * checks what must hold for each: refused with a code, or made of nothing but honest blocks; never thrown; within the counted bounds. The n-th mutant of
- * a seed is always the same one. `test/unit/ucan/mutation.test.ts` runs 100,000 of them, `npm run fuzz` as many as there is time for.
+ * a seed is always the same one. `test/unit/ucan/mutation.property.test.ts` runs 100,000 of them, `npm run fuzz` as many as there is time for.
  */
 import * as dagCbor from '@ipld/dag-cbor';
 import { CID } from 'multiformats/cid';
