@@ -48,7 +48,13 @@ export function createAdmitControl(options: ControlAdmission, end: EndRow): Admi
     const decision = decideCancel(run, { sender, mayRedact });
     if (decision.kind === 'ignore') return ignore(row, decision.reason);
     if (run === undefined) return;
-    await stopAll(row, [run]);
+    const working: Target[] = [];
+    await finish(row, (tx) => {
+      // Asked again: what was said may have gone over to another run while we looked.
+      const present = control.runAt(tx, row.roomId, target) ?? run;
+      if (decideCancel(present, { sender, mayRedact }).kind === 'stop' && control.stop(tx, present.id, now())) working.push(present);
+    });
+    for (const one of working) control.abort(one);
     note(row, 'stopped', run.matrixUserId === sender ? 'author' : 'moderator');
   }
 
