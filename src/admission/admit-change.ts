@@ -39,7 +39,10 @@ export type AdmitChangeOptions = Pick<
   | 'newRequestId'
   | 'rules'
   | 'commandPrefix'
->;
+> & {
+  /** Whether this account's turns here follow each other as only a bot's do. */
+  readonly loops: (room: RoomId, user: UserId) => boolean;
+};
 /** Thrown where an edit would change what a model has been shown. */
 class Started extends Error {
   override readonly name = 'Started';
@@ -76,6 +79,7 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     // A command is never for the model, and only a message of its own is obeyed.
     if (facts.kind === 'direct' && readCommand(text) !== null) return ignore(row, 'not_a_prompt');
     if (last?.text === text) return ignore(row, 'edit_of_nothing');
+    if (last !== undefined && options.loops(row.roomId, item.sender)) return ignore(row, 'bot_loop');
     const incoming: MatrixIncoming = {
       via: 'matrix',
       text,

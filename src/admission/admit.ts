@@ -79,7 +79,8 @@ export function createAdmit(options: AdmitOptions): Admit {
   const end = createEndRow(options);
   const { note, finish, ignore, factsOf } = end;
   const room = createAdmitRoom(options, end);
-  const change = createAdmitChange(options, end);
+  const loops = (room: RoomId, user: UserId): boolean => isBotLoop(recentTurns(room, user), now(), options.botHopBudget);
+  const change = createAdmitChange({ ...options, loops }, end);
   const refuseRow = createRefuseRow(options, end);
   const authority = createAdmitAuthority(options, end, refuseRow);
   const control = createAdmitControl(options, end);
@@ -173,7 +174,7 @@ export function createAdmit(options: AdmitOptions): Admit {
       inOwnThread: room.kind === 'group' && message.thread !== null && hasConversation(row.roomId, message.thread),
       answeredInThreadAt: message.thread === null ? null : lastAnswerTo(message.sender, row.roomId, message.thread),
       now: at,
-      botLoop: isBotLoop(recentTurns(row.roomId, message.sender), at, options.botHopBudget),
+      botLoop: loops(row.roomId, message.sender),
     });
   }
 

@@ -141,6 +141,21 @@ describe('an edit changes nothing', () => {
     expect(runsOf(core)).toEqual(['completed: a']);
   });
 
+  test('of a bot that goes on editing as fast as it is answered', async () => {
+    const core = await setUp({ admit: { botHopBudget: 3 } });
+    await core.take(incoming('a'));
+    await settle();
+    const outcomes: string[] = [];
+    for (const text of ['b', 'c', 'd']) {
+      outcomes.push(...(await core.take(edit(text, '$a', text))));
+      await settle();
+    }
+
+    expect(outcomes).toEqual(['admitted:edit', 'admitted:edit', 'ignored:bot_loop']);
+    core.clock.advance(5_000);
+    expect(await core.take(edit('e', '$a', 'e'))).toEqual(['admitted:edit']);
+  });
+
   test('unsigned, of a signed prompt: it needs an authority of its own (G8)', async () => {
     const core = await setUp();
     const content = signContent(
