@@ -73,6 +73,18 @@ export function createRunIds(last?: RunId): (now: number) => RunId {
   return (now) => next(now) as RunId;
 }
 
+/** Crockford's base 32, as in a ULID; its first ten digits are the time. */
+const RUN_DIGITS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+const TIME_DIGITS = 10;
+/** The id right behind this one, before every other; null when its millisecond is full. It may be taken already. */
+export function nextRunId(id: RunId): RunId | null {
+  for (let at = id.length - 1; at >= TIME_DIGITS; at -= 1) {
+    const value = RUN_DIGITS.indexOf(id.charAt(at));
+    if (value < RUN_DIGITS.length - 1) return `${id.slice(0, at)}${RUN_DIGITS.charAt(value + 1)}${'0'.repeat(id.length - 1 - at)}` as RunId;
+  }
+  return null;
+}
+
 export const parseSessionId = (text: unknown): Result<SessionId, 'BAD_SESSION_ID'> => {
   const parsed = parseEventId(text);
   return parsed.ok ? ok(parsed.value as SessionId) : err('BAD_SESSION_ID');

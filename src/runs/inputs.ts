@@ -5,7 +5,7 @@
  * Cost: one indexed read per model call and per end of a run.
  */
 import { sql as raw, type SqlBool } from 'kysely';
-import type { RunId, SessionId } from '../ids.ts';
+import { nextRunId, type RunId, type SessionId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Principal } from '../turn/principal.ts';
 import { type Runs, writeGrants } from './ledger.ts';
@@ -68,6 +68,21 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
         .orderBy('id'),
     );
 
+  /** Runs of a session are executed in the order of their ids, so what was said before the next of them is answered before it (G3). Null: none waits, or it is taken. */
+  function idBehind(tx: Tx, run: RunId): RunId | null {
+    const session = sql.selectFrom('runs').select('session_id').where('run_id', '=', run);
+    const waiting = sql
+      .selectFrom('runs')
+      .select('run_id')
+      .where('session_id', '=', session)
+      .where(IS_UNFINISHED)
+      .where('run_id', '>', run);
+    if (tx.get(waiting.limit(1)) === undefined) return null;
+    const next = nextRunId(run);
+    const isTaken = next !== null && tx.get(sql.selectFrom('runs').select('run_id').where('run_id', '=', next)) !== undefined;
+    return isTaken ? null : next;
+  }
+
   const inputs: Inputs = {
     steerable(tx, session, principal, hints) {
       const grants = writeGrants(principal.grants);
@@ -99,7 +114,7 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
     },
     followUp(tx, run, now) {
       if (untaken(tx, run).length === 0) return null;
-      const next = newRunId(now);
+      const next = idBehind(tx, run) ?? newRunId(now);
       runs.repeat(tx, run, next, now);
       inputs.move(tx, run, next);
       return next;

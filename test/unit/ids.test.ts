@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { matrixPath } from '../../appservice/matrix-api.ts';
-import { parseEventId, parseRoomId, parseUserId } from '../../src/ids.ts';
+import { nextRunId, parseEventId, parseRoomId, parseUserId, type RunId } from '../../src/ids.ts';
 
 test('every id that is accepted can stand in a URL and comes back the same from UTF-8 (G14)', () => {
   fc.assert(
@@ -24,3 +24,12 @@ test.each(['@a:B', '@:x', '@a:x:8448', '@a b:x', '@a', '@a:', '', '@a:x\n', `@${
     expect(parseUserId(text).ok).toBe(['@a:B', '@:x', '@a:x:8448'].includes(text));
   },
 );
+
+test.each([
+  ['01KDVDNA00FBRW2QXGX92JCYEZ', '01KDVDNA00FBRW2QXGX92JCYF0'],
+  ['01KDVDNA00FBRW2QXGX92JCYE9', '01KDVDNA00FBRW2QXGX92JCYEA'],
+  ['01KDVDNA000ZZZZZZZZZZZZZZZ', '01KDVDNA001000000000000000'],
+  ['01KDVDNA00ZZZZZZZZZZZZZZZZ', null],
+])('the run id behind %s is %s (G3)', (id, next) => {
+  expect(nextRunId(id as RunId)).toBe(next);
+});

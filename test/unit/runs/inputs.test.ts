@@ -4,7 +4,7 @@ import type { SessionId } from '../../../src/ids.ts';
 import type { RunJob, RunOutcome } from '../../../src/runs/runner.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { buildCore, type Core, type CoreOptions } from '../../fakes/core.ts';
-import { BOB, incoming } from '../../fakes/events.ts';
+import { ALICE, BOB, incoming, ROOM } from '../../fakes/events.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { fileStore, settle } from '../../fakes/memory-store.ts';
 import { answering, completed, held } from '../../fakes/scripted-runner.ts';
@@ -173,6 +173,34 @@ test('taken back while its run ends: the run that it went over to does not answe
   expect(second.started).toBe(1);
   expect(runsOf(core.store)).toEqual(['completed: a', 'cancelled: ']);
   expect(core.store.read.all(core.store.sql.selectFrom('erasures').select('run_id'))).toEqual([{ run_id: core.runner.jobs[1]?.run.id }]);
+});
+
+test('what a run did not take is answered before what somebody else said after it (G3)', async () => {
+  const core = await setUp();
+  core.rooms.room(ROOM, { kind: 'group', membership: 'join' });
+  core.rooms.forget(ROOM);
+  const holding = held('x');
+  core.runner.script(holding.script);
+  const inThread = (name: string, sender = ALICE) =>
+    incoming(name, {
+      sender,
+      content: { msgtype: 'm.text', body: `Oracle: ${name}`, 'm.relates_to': { rel_type: 'm.thread', event_id: '$a' } },
+    });
+  await core.take(incoming('a', { text: 'Oracle: a' }));
+  await settle();
+  core.clock.advance(1);
+  await core.take(inThread('b'), inThread('c', BOB), inThread('d'));
+
+  holding.release();
+  await settle();
+
+  expect(core.runner.jobs.map(({ run }) => run.prompts.map(({ text }) => text).join('+'))).toEqual([
+    'Oracle: a',
+    'Oracle: b',
+    'Oracle: c',
+    'Oracle: d',
+  ]);
+  expect(core.runner.jobs.map(({ run }) => run.matrixUserId)).toEqual([ALICE, ALICE, BOB, ALICE]);
 });
 
 describe('interrupt', () => {
