@@ -9,6 +9,7 @@ import type { Transcript } from '../sessions/transcript.ts';
 import { StorageError, type Store, type Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import type { RunAuthority } from '../turn/run-authority.ts';
+import { askErasure } from './erase-run.ts';
 import { createFrameLog, type FrameLog, type FrameReader, LostLease } from './frames.ts';
 import type { Inputs } from './inputs.ts';
 import type { Runs } from './ledger.ts';
@@ -97,6 +98,8 @@ export async function executeRun(run: Run, signal: AbortSignal, options: Execute
           if (options.inputs.consume(tx, run.id, ids, clock.now())) return true;
           // Only that was taken back: what was said beside it is answered by a run of its own.
           options.inputs.followUp(tx, run.id, clock.now());
+          // It stands in the checkpoint already; an edit leaves it to the run that answers it.
+          if (!runs.isReplaced(tx, run.id)) askErasure(store, tx, run.id, clock.now());
           return false;
         });
         // Taken back a moment ago, or corrected: then this run is not what answers it.

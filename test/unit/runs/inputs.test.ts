@@ -151,6 +151,8 @@ test('taken back between the look and the mark: what came with it is answered by
   await settle();
 
   expect(runsOf(core.store)).toEqual(['cancelled: a', 'completed: c']);
+  // The checkpoint of the first holds it by then.
+  expect(core.store.read.all(core.store.sql.selectFrom('erasures').select('run_id'))).toEqual([{ run_id: core.runner.jobs[0]?.run.id }]);
 });
 
 test('taken back while its run ends: the run that it went over to does not answer it (G9)', async () => {
