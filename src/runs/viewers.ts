@@ -86,7 +86,9 @@ export function createViewers({ store, frames, clock }: { store: Store; frames: 
 
   function readEnding(run: RunId): RunStatus | null {
     const row = store.read.get(store.sql.selectFrom('runs').select('status').where('run_id', '=', run));
-    return row !== undefined && TERMINAL.has(row.status) ? row.status : null;
+    // Forgotten with its person, who had it stopped.
+    if (row === undefined) return 'cancelled';
+    return TERMINAL.has(row.status) ? row.status : null;
   }
 
   async function* follow(run: RunId, { after, idleMs, signal }: FollowOptions): AsyncGenerator<RunNews, void, undefined> {

@@ -65,6 +65,7 @@ function createLog() {
     clock,
     view,
     setStatus,
+    forget: () => void store.write((tx) => tx.run(sql.deleteFrom('runs').where('run_id', '=', RUN))),
     reads: () => reads,
     append(kind: 'text' | 'end', silent = false) {
       seq += 1;
@@ -117,6 +118,19 @@ test('who asks past the end, or for a run cancelled before it began, is told tha
   expect((await first).value).toEqual({ kind: 'idle' });
   expect((await waiting.next()).value).toEqual({ kind: 'over', status: 'cancelled' });
   expect((await waiting.next()).done).toBe(true);
+});
+
+test('who reads a run that is forgotten with its person is told that it is over', async () => {
+  const log = createLog();
+  const waiting = log.viewers.follow(RUN, { after: 0, idleMs: 1_000, signal: never });
+  const first = waiting.next();
+  log.forget();
+  await log.clock.advanceAsync(1_000);
+  expect((await first).value).toEqual({ kind: 'idle' });
+  const next = waiting.next();
+  await log.clock.advanceAsync(1_000);
+
+  expect((await next).value).toEqual({ kind: 'over', status: 'cancelled' });
 });
 
 test('frames that another process wrote are found at the next idle look (G18)', async () => {
