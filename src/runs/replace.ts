@@ -5,7 +5,7 @@
  */
 import type { PrincipalId, RunId, SessionId, TokenId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
-import { isBelow, type Principal } from '../turn/principal.ts';
+import { isBelow, type Principal, type RestsOn } from '../turn/principal.ts';
 import type { Runs } from './ledger.ts';
 import { type Run, TERMINAL } from './run.ts';
 
@@ -30,12 +30,15 @@ export interface Replacing {
 
 /**
  * Only the same account for the same principal, in the same room, at no lower tier. The new run rests on what the edit rests on. Prompts beside the
- * edited one were said at the tier of the old run, and are not raised by it.
+ * edited one were said at the tier of the old run and under its grants, and go over to no other.
  */
 export function mayReplace(principal: Principal, roomId: string, old: Replaceable): boolean {
   if (principal.id !== old.principalId || principal.matrixUserId !== old.matrixUserId || roomId !== old.roomId) return false;
-  return old.hasOthers ? principal.tier === old.tier : !isBelow(principal.tier, old.tier);
+  if (!old.hasOthers) return !isBelow(principal.tier, old.tier);
+  return principal.tier === old.tier && tokensOf(principal.grants) === tokensOf(old.grants);
 }
+
+const tokensOf = ({ path }: RestsOn): string => path.map(({ tokenId }) => tokenId).join(' ');
 
 /** What a prompt over HTTP is called (src/turn/authenticate.ts). */
 const HTTP = 'http:';

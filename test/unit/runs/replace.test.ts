@@ -4,7 +4,7 @@ import type { IncomingEvent } from '../../../src/inbox/inbox.ts';
 import { mayReplace, type Replaceable } from '../../../src/runs/replace.ts';
 import type { RunJob } from '../../../src/runs/runner.ts';
 import { createToolMarks } from '../../../src/runs/tool-marks.ts';
-import { NO_GRANTS } from '../../../src/turn/principal.ts';
+import { NO_GRANTS, type RestsOn } from '../../../src/turn/principal.ts';
 import { newNonce, signContent } from '../../../src/ucan/mint.ts';
 import { ALICE_KEY, buildCore, type Core, type CoreOptions, ORACLE_KEY } from '../../fakes/core.ts';
 import { ALICE, BOB, incoming, listed, ROOM, roomId } from '../../fakes/events.ts';
@@ -178,6 +178,7 @@ describe('an edit changes nothing', () => {
   });
 });
 
+const ANOTHER_GRANT: RestsOn = { path: [{ tokenId: 't', cid: 'c', issuer: 'i', audience: 'a', expiresAt: 1 } as never], until: 1 };
 test.each([
   ['the same', {}, {}, true],
   ['another principal', { principalId: 'did:key:zBob' as never }, {}, false],
@@ -185,6 +186,8 @@ test.each([
   ['another room', { roomId: roomId('other') }, {}, false],
   ['a higher tier', {}, { tier: 'signed' }, true],
   ['a higher tier, with other prompts beside it', { hasOthers: true }, { tier: 'signed' }, false],
+  ['resting on another grant', {}, { grants: ANOTHER_GRANT }, true],
+  ['resting on another grant, with other prompts beside it', { hasOthers: true }, { grants: ANOTHER_GRANT }, false],
   ['a lower tier', { tier: 'signed' }, {}, false],
 ] as const)('who may have it answered anew: %s', (_name, run, principal, expected) => {
   const old = {
