@@ -112,7 +112,8 @@ export function createUserClient(session: UserSession & { readonly baseUrl: stri
     accessToken,
     deviceId,
     request,
-    createDirectRoom: (invitee) => client.createRoom({ preset: 'private_chat', is_direct: true, invite: [invitee] }),
+    // As Element makes them: both may set the topic.
+    createDirectRoom: (invitee) => client.createRoom({ preset: 'trusted_private_chat', is_direct: true, invite: [invitee] }),
     createRoom: (options = {}) => roomId(request('POST', `${C}/createRoom`, { body: options })),
     invite: (id, invitee) => done(request('POST', `${room(id)}/invite`, { body: { user_id: invitee } })),
     join: (id) => roomId(request('POST', `${C}/join/${encodeURIComponent(id)}`, { body: {} })),
