@@ -1,7 +1,8 @@
 /**
  * The nonce in a link to the authorise page: 128 bits that the oracle sent to one account in its direct room. Whoever brings it back in a signed
  * grant has read that room, which is all that ties a new DID to an account of an ordinary client (DESIGN §5 "Grants from ordinary clients").
- * So it lives for a quarter of an hour, works once, and the database holds only its SHA-256: a stolen backup opens nothing (G12).
+ * So it lives for a quarter of an hour, works once, and this table holds only its SHA-256. The notice with the link stands in the outbox as long as other
+ * sent events do; by the time a backup with it is stolen, it opens nothing (G12).
  */
 import type { RoomId, UserId } from '../ids.ts';
 import { sha256Base64Url } from '../json.ts';
