@@ -27,8 +27,11 @@ export interface Inputs {
   waiting(tx: Tx, run: RunId): Prompt[];
   /** Marks these as shown to the model. @returns false, and marks none, when one of them was taken back meanwhile. */
   consume(tx: Tx, run: RunId, ids: readonly string[], now: number): boolean;
-  /** What the run has not taken goes to another run that has not started. */
-  move(tx: Tx, from: RunId, to: RunId): void;
+  /**
+   * What an interrupted run has not taken goes to the run that interrupts it, or to one of its own before that when the two rest on different grants:
+   * nothing is answered under other grants than it came with (G8).
+   */
+  handOver(tx: Tx, from: RunId, to: { runId: RunId; principal: Principal }, now: number): void;
   /** What the run has not taken becomes a run of its own; null when there is none. */
   followUp(tx: Tx, run: RunId, now: number): RunId | null;
 }
@@ -83,6 +86,13 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
     return isTaken ? null : next;
   }
 
+  function move(tx: Tx, from: RunId, to: RunId): void {
+    for (const { prompt_id: id } of untaken(tx, from)) {
+      tx.run(sql.updateTable('pending_inputs').set({ run_id: to, steers: 0 }).where('prompt_id', '=', id));
+      tx.run(sql.updateTable('transcript').set({ run_id: to }).where('event_id', '=', id).where('run_id', '=', from));
+    }
+  }
+
   const inputs: Inputs = {
     steerable(tx, session, principal, hints) {
       const grants = writeGrants(principal.grants);
@@ -106,17 +116,16 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
       );
       return true;
     },
-    move(tx, from, to) {
-      for (const { prompt_id: id } of untaken(tx, from)) {
-        tx.run(sql.updateTable('pending_inputs').set({ run_id: to, steers: 0 }).where('prompt_id', '=', id));
-        tx.run(sql.updateTable('transcript').set({ run_id: to }).where('event_id', '=', id).where('run_id', '=', from));
-      }
+    handOver(tx, from, { runId, principal }, now) {
+      const grants = tx.get(sql.selectFrom('runs').select('grants').where('run_id', '=', from))?.grants ?? null;
+      if (grants === writeGrants(principal.grants)) move(tx, from, runId);
+      else inputs.followUp(tx, from, now);
     },
     followUp(tx, run, now) {
       if (untaken(tx, run).length === 0) return null;
       const next = idBehind(tx, run) ?? newRunId(now);
       runs.repeat(tx, run, next, now);
-      inputs.move(tx, run, next);
+      move(tx, run, next);
       return next;
     },
   };

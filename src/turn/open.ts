@@ -191,7 +191,7 @@ export function createOpen(options: OpenOptions): Open {
     if (waiting === undefined && steered === undefined) insertRun(tx, turn, { runId, session }, at);
     if (interrupts !== null) {
       runs.askStop(tx, interrupts, 'RUN_CANCELLED');
-      inputs.move(tx, interrupts, runId);
+      inputs.handOver(tx, interrupts, { runId, principal }, at);
     }
     const prompt = { runId, sessionId: session.session_id, promptId, principal, text: incoming.text, steers: steered !== undefined };
     runs.addPrompt(tx, prompt, at);

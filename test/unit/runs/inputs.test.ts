@@ -219,6 +219,26 @@ describe('interrupt', () => {
     expect(core.projection.views[0]?.ended?.text).toBe('Half');
   });
 
+  test('what was said under other grants than the interrupting message is answered first, under its own (G3, G8)', async () => {
+    const core = await setUp();
+    core.runner.script(held('Half').script, answering('second'), answering('third'));
+    await core.take(said('a'));
+    await settle();
+    const until = core.clock.now() + 3_600_000;
+    const link = { tokenId: 't', cid: 'c', issuer: 'did:key:zIssuer', audience: 'did:key:zAudience', expiresAt: until };
+    const grants = JSON.stringify({ v: 1, path: [link], until });
+    await core.take(said('b'));
+    await core.store.write((tx) => tx.run(core.store.sql.updateTable('runs').set({ grants })));
+    core.clock.advance(5);
+
+    await core.take(said('c', 'interrupt'));
+    await settle();
+
+    expect(runsOf(core.store)).toEqual(['cancelled: a', 'completed: b', 'completed: c']);
+    const rows = core.store.read.all(core.store.sql.selectFrom('runs').select('grants').orderBy('run_id'));
+    expect(rows.map((row) => row.grants)).toEqual([grants, grants, null]);
+  });
+
   test('survives a crash before the run has ended: it is not taken up again', async () => {
     const clock = fakeClock();
     const { open } = fileStore();
