@@ -205,7 +205,7 @@ const CONVERT_BELOW_BYTES = 256 * 1024 * 1024;
 
 const countFree = (database: Database): number => database.pragma('freelist_count', { simple: true }) as number;
 
-/** Files of releases before 0.3 give no page back. Needs room for a copy; without it, or beside another process, it stays as it is. */
+/** Files of releases before 0.2 give no page back. Needs room for a copy; without it, or beside another process, it stays as it is. */
 function convertWhenSmall(database: Database): void {
   if (database.pragma('auto_vacuum', { simple: true }) === INCREMENTAL) return;
   const bytes = (database.pragma('page_count', { simple: true }) as number) * (database.pragma('page_size', { simple: true }) as number);
