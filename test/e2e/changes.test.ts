@@ -62,7 +62,11 @@ test('a prompt corrected before its turn is answered as corrected; one corrected
 });
 
 test('thrown out in mid-answer it goes on with others, and invited again it answers there again', async () => {
-  const { oracle, talk } = await room();
+  const { oracle, talk: usual } = await room();
+  // A room in which the person has more power than the oracle: nobody can throw out his equal.
+  const options = { preset: 'private_chat', is_direct: true, invite: [oracle.userId] };
+  const talk = await usual.person.talk(await usual.person.client.createRoom(options), oracle);
+  await talk.joined();
   const middle = createGate();
   oracle.model.enqueue(heldReply(middle, 'The first half of a longer answer, ', 'and the rest.'));
   const prompt = await talk.say('go on');
