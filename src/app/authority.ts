@@ -2,7 +2,6 @@
  * Everything that answers "may this be done, and in whose name?", put together once: keys of the oracle, keys of others, stored grants, links,
  * and what registers, verifies and uses them. Rooms, the sidecar and the agent get the same objects, so that a rule cannot hold in one of them only.
  */
-import { randomBytes } from 'node:crypto';
 import { type AccessRules, isTrustedServer } from '../admission/access.ts';
 import { type AuthorisePage, createAuthorisePage } from '../commands/authorise-page.ts';
 import { createOwnGrants, type OwnGrants } from '../commands/own-grants.ts';
@@ -65,7 +64,7 @@ export async function createAuthority({
 
   const links = createLinks({ store });
   const grants = createGrants({ store });
-  const authoriseLinks = createAuthoriseLinks({ store, newNonce: () => randomBytes(16).toString('base64url') });
+  const authoriseLinks = createAuthoriseLinks({ store, newNonce });
   const fetch = createGuardedFetch({ clock });
   const keysOf = createResolveKeys({ blocksyncUrl: config.blocksyncGraphqlUrl ?? null, fetch, clock });
   const verifier = createVerifier({ findToken: grants.findToken, keysOf, isRevoked: grants.isRevoked, now });

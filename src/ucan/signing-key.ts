@@ -3,9 +3,9 @@
  * -algorithm ed25519` writes; a bare 32-byte seed in base64 is read too. Whoever writes the file gives it mode 0600 (G12).
  */
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { base58btc } from 'multiformats/bases/base58';
 import { type Did, parseDid } from '../ids.ts';
 import { err, ok, type Result } from '../result.ts';
+import { didKeyOf } from './build-ucan.ts';
 import { decodeStrictBase64 } from './gate.ts';
 
 export interface SigningKey {
@@ -48,7 +48,7 @@ export const didOf = (key: SigningKey): Did => key.did;
 
 function fromPrivateKey(privateKey: KeyObject): SigningKey {
   const { x } = createPublicKey(privateKey).export({ format: 'jwk' });
-  const did = parseDid(`did:key:${base58btc.encode(Buffer.concat([Buffer.from('ed01', 'hex'), Buffer.from(String(x), 'base64url')]))}`);
+  const did = parseDid(didKeyOf(Buffer.from(String(x), 'base64url')));
   if (!did.ok) throw new Error('an Ed25519 key always has a did:key');
   return { did: did.value, privateKey };
 }
