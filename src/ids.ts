@@ -22,6 +22,8 @@ export type RunId = Brand<'RunId'>;
 export type TokenId = Brand<'TokenId'>;
 /** Transaction id of an outbound event; derived from its cause and unique in the whole application service (G4). */
 export type OutboxTxnId = Brand<'OutboxTxnId'>;
+/** Of one sender's Megolm session: whoever holds its key reads what was encrypted with it from an index on. */
+export type MegolmSessionId = Brand<'MegolmSessionId'>;
 /** Owner of state and checkpoints: the principal in a direct room, the room in a group. */
 export type OwnerId = PrincipalId | RoomId;
 

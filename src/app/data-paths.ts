@@ -9,6 +9,12 @@ export interface DataPaths {
   readonly checkpoints: string;
   /** Default of ORACLE_KEY_FILE. */
   readonly key: string;
+  /** Keys of encrypted rooms and what arrived for them; never restored from a copy (docs/operations.md). */
+  readonly crypto: string;
+  /** Default of CRYPTO_KEY_FILE. */
+  readonly cryptoKey: string;
+  /** Default of CRYPTO_IDENTITY_FILE. */
+  readonly cryptoIdentity: string;
   /** Where `init` writes it. */
   readonly registration: string;
 }
@@ -20,6 +26,9 @@ export function dataPaths(dataDir: string): DataPaths {
     database: join(dir, 'oracle.db'),
     checkpoints: join(dir, 'checkpoints'),
     key: join(dir, 'oracle.key'),
+    crypto: join(dir, 'crypto.db'),
+    cryptoKey: join(dir, 'crypto.key'),
+    cryptoIdentity: join(dir, 'crypto-identity.json'),
     registration: join(dir, 'registration.yaml'),
   };
 }

@@ -32,6 +32,9 @@ export const flag = () => z.enum(['true', 'false'], 'is neither true nor false')
 export const choice = <const T extends readonly [string, ...string[]]>(values: T) => z.enum(values, `is none of: ${values.join(', ')}`);
 
 export const access = () => choice(['own-server', 'allowed', 'granted', 'open']);
+export const cryptoTrust = () => choice(['any', 'cross-signed']);
+export const cryptoTransport = () => choice(['sync', 'appservice']);
+export const onOff = () => choice(['auto', 'off']);
 
 /** Words of a mnemonic, or any text that was used as one: the key is derived from exactly this text, trimmed. */
 export const mnemonic = () =>

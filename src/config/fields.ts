@@ -6,7 +6,7 @@
 import { z } from 'zod';
 import * as kind from './field-kinds.ts';
 
-export const GROUPS = ['Matrix', 'Oracle', 'Access', 'Model', 'Listeners', 'Behaviour', 'Logs'] as const;
+export const GROUPS = ['Matrix', 'Encryption', 'Oracle', 'Access', 'Model', 'Listeners', 'Behaviour', 'Logs'] as const;
 export interface FieldMeta {
   readonly group: (typeof GROUPS)[number];
   /** Meaning and unit; one or two sentences. */
@@ -102,6 +102,39 @@ export const configSchema = z.object({
       "Device of the oracle's account that sends; the one that reconciles is this with an `R` behind it. Keep it: what was sent is deduplicated per device.",
     expects: 'up to 60 letters, digits, _ or -',
     default: 'ORACLE',
+  }),
+  CRYPTO_TRUST: defaulted(kind.cryptoTrust(), {
+    group: 'Encryption',
+    description:
+      'Whose encrypted messages are obeyed. `any`: everybody whose account may use the oracle; `cross-signed`: only devices that their owner has verified, and nothing that is not encrypted in an encrypted room.',
+    expects: 'any or cross-signed',
+    default: 'any',
+  }),
+  CRYPTO_VERIFY: defaulted(kind.onOff(), {
+    group: 'Encryption',
+    description: 'Whether the oracle answers emoji verification that is started by people who may use it.',
+    expects: 'auto or off',
+    default: 'auto',
+  }),
+  CRYPTO_TRANSPORT: defaulted(kind.cryptoTransport(), {
+    group: 'Encryption',
+    description:
+      'How keys reach the oracle. `sync`: by a long poll of its own device, which loses nothing; `appservice`: in transactions, for homeservers that refuse `/sync` to application services. Keys that arrive while the oracle is away are lost there.',
+    expects: 'sync or appservice',
+    default: 'sync',
+  }),
+  CRYPTO_KEY_FILE: optional(kind.text(4_096), {
+    group: 'Encryption',
+    description: 'File with the 32-byte key that encrypts the key store (mode 0600). It is made when it is not there.',
+    expects: 'a file that the oracle may read',
+    leftOut: 'crypto.key in DATA_DIR',
+  }),
+  CRYPTO_IDENTITY_FILE: optional(kind.text(4_096), {
+    group: 'Encryption',
+    description:
+      "File with the private keys of the oracle's cross-signing identity (mode 0600): what people verified. Back it up; it is made when the account has no identity yet.",
+    expects: 'a file that the oracle may read and write',
+    leftOut: 'crypto-identity.json in DATA_DIR',
   }),
   ORACLE_NAME: defaulted(kind.text(100), {
     group: 'Oracle',

@@ -9,8 +9,17 @@ import { addGrants } from './migrations/003-grants.ts';
 import { durableRuns } from './migrations/004-durable-runs.ts';
 import { controlRuns } from './migrations/005-control-runs.ts';
 import { forgetting } from './migrations/006-forgetting.ts';
+import { encryption } from './migrations/007-encryption.ts';
 
-const MIGRATIONS: readonly { id: string; sql: string }[] = [createTables, putOffRuns, addGrants, durableRuns, controlRuns, forgetting];
+const MIGRATIONS: readonly { id: string; sql: string }[] = [
+  createTables,
+  putOffRuns,
+  addGrants,
+  durableRuns,
+  controlRuns,
+  forgetting,
+  encryption,
+];
 
 /** What stops a start and is no bug: shown as its sentence, without a stack (src/app/cli/describe-start-error.ts knows the code). */
 class NewerDatabase extends Error {

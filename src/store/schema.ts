@@ -4,9 +4,22 @@
  * Queries live beside their feature, not here.
  */
 import type { Generated } from 'kysely';
-import type { DeviceId, Did, EventId, OutboxTxnId, OwnerId, PrincipalId, RoomId, RunId, SessionId, TokenId, UserId } from '../ids.ts';
+import type {
+  DeviceId,
+  Did,
+  EventId,
+  MegolmSessionId,
+  OutboxTxnId,
+  OwnerId,
+  PrincipalId,
+  RoomId,
+  RunId,
+  SessionId,
+  TokenId,
+  UserId,
+} from '../ids.ts';
 import type { FrameKind, RunStatus } from '../runs/run.ts';
-import type { Tier } from '../turn/principal.ts';
+import type { SenderTrust, Tier } from '../turn/principal.ts';
 import type { GrantSource } from '../ucan/grants.ts';
 
 /** What came in and is not finished (G1). A row lives until its event was handled; `seen` remembers it afterwards. */
@@ -25,12 +38,19 @@ export interface InboxTable {
   /** `unsigned.age` on arrival in ms; null when the homeserver gave none. */
   age_ms: number | null;
   /** `dead`: given up after the last attempt, kept for `matrix-oracle inbox list|requeue`. */
-  state: Generated<'ready' | 'dead'>;
+  /** `parked`: an encrypted event whose key is not here; it waits beside its room's queue, not in it. */
+  state: Generated<'ready' | 'dead' | 'parked'>;
   attempts: Generated<number>;
   not_before: Generated<number>;
   lease_until: Generated<number>;
   fence: Generated<number>;
   error: string | null;
+  /** Of a parked event: the Megolm session whose key it waits for. */
+  megolm_session: Generated<MegolmSessionId | null>;
+  /** When it was parked first; kept when it is ready again. */
+  parked_at: Generated<number | null>;
+  /** When the person was asked to send it again. */
+  told_at: Generated<number | null>;
 }
 /** Event ids that took part, or never will, until they are older than RETENTION_DAYS (G2). */
 export interface SeenTable {
@@ -118,6 +138,8 @@ export interface RunsTable {
   frames_pruned_at: Generated<number | null>;
   /** Code of the error it is to end with: somebody asked it to stop, and it has not ended yet (G9). */
   stop_asked: Generated<string | null>;
+  /** How the device of its first prompt was trusted; null over HTTP and in runs of older releases. */
+  trust: Generated<SenderTrust | null>;
 }
 /** One row per prompt; `consumed_at` is set when the model's input that holds it is on disk, so a crash neither repeats nor forgets it. */
 export interface PendingInputsTable {
@@ -186,6 +208,20 @@ export interface OutboxTable {
   error: string | null;
   /** Of the thread it stands in, to find an event that names it; null outside threads and in rows of older releases. */
   thread_root: Generated<EventId | null>;
+  /** Content of the `m.room.encrypted` event that it became, once it was encrypted: a retry sends the same bytes and advances no ratchet (G4). */
+  sealed: Generated<string | null>;
+}
+/** Rooms that were encrypted when last seen: once is for ever, whatever a homeserver says later (G11). */
+export interface EncryptedRoomsTable {
+  room_id: RoomId;
+  seen_at: number;
+}
+/** Which event a ciphertext came in first: the same ciphertext under another event id is a replay. Kept for good. */
+export interface DecryptedTable {
+  megolm_session: MegolmSessionId;
+  message_index: number;
+  event_id: EventId;
+  at: number;
 }
 /** The conversation: what the model may be shown, what a redaction blanks, what GET /messages reads (DESIGN §4 "Agent library"). */
 export interface TranscriptTable {
@@ -243,6 +279,8 @@ export interface AuditTable {
   code: string | null;
   /** 1: the run was tainted when this was decided; null where it has no meaning. */
   tainted: number | null;
+  /** Of a message from Matrix: how its device was trusted. */
+  trust: Generated<SenderTrust | null>;
 }
 /** A verified UCAN delegation of a person: to the oracle (`acting`) or to a key of a client (`session`). Kept until it ends. */
 export interface GrantsTable {
@@ -322,6 +360,8 @@ export interface Schema {
   authorise_links: AuthoriseLinksTable;
   use_grants: UseGrantsTable;
   inbox: InboxTable;
+  encrypted_rooms: EncryptedRoomsTable;
+  decrypted: DecryptedTable;
   seen: SeenTable;
   gaps: GapsTable;
   rooms: RoomsTable;

@@ -24,6 +24,12 @@ export interface RestsOn {
 }
 export const NO_GRANTS: RestsOn = { path: [], until: null };
 
+/**
+ * What is known of the device that a message came from. `clear`: the message was not encrypted, so only the homeserver's word is there.
+ * `unverified`: encrypted by a device that its owner did not sign. `cross-signed`: by one that the owner's identity signed.
+ */
+export type SenderTrust = 'clear' | 'unverified' | 'cross-signed';
+
 export interface Principal {
   readonly id: PrincipalId;
   /** Null for unsigned users. */
