@@ -78,6 +78,9 @@ const list = <T extends z.ZodType<string, string>>(item: T, maxItems = 1_000) =>
 const SERVER_NAME = /^(?:[a-z0-9.-]{1,230}|\[[0-9a-f:.]{2,45}\])(?::\d{1,5})?$/u;
 const serverNameText = z.string().toLowerCase().regex(SERVER_NAME, 'is not the name of a homeserver');
 export const serverName = () => raw.pipe(serverNameText);
+/** Names, each at most 200 characters. */
+export const names = () => list(z.string().max(200, 'has an entry longer than 200 characters'));
+
 export const serverNames = () => list(z.string().toLowerCase().regex(SERVER_NAME, 'has an entry that is not the name of a homeserver'));
 
 /**

@@ -6,7 +6,7 @@
 import { z } from 'zod';
 import * as kind from './field-kinds.ts';
 
-export const GROUPS = ['Matrix', 'Encryption', 'Oracle', 'Access', 'Model', 'Listeners', 'Behaviour', 'Logs'] as const;
+export const GROUPS = ['Matrix', 'Encryption', 'Oracle', 'Access', 'Model', 'Plugins', 'Listeners', 'Behaviour', 'Logs'] as const;
 export interface FieldMeta {
   readonly group: (typeof GROUPS)[number];
   /** Meaning and unit; one or two sentences. */
@@ -275,11 +275,43 @@ export const configSchema = z.object({
     expects: 'a model name that OPENAI_BASE_URL lists under /models',
     example: 'gpt-5-mini',
   }),
+  MODEL_CONTEXT_TOKENS: defaulted(kind.integer(2_000, 10_000_000), {
+    group: 'Model',
+    description: 'How many tokens the model of the role `main` takes in one request. What does not fit is summarised or left out.',
+    expects: 'a number between 2000 and 10000000',
+    default: '128000',
+  }),
+  MODELS_SELECTABLE: defaulted(kind.names(), {
+    group: 'Model',
+    description: 'Further models that a client may ask for by name, comma-separated; `GET /models` lists them.',
+    expects: 'model names that OPENAI_BASE_URL knows, comma-separated',
+    default: '',
+  }),
   MODEL_IDLE_TIMEOUT_S: defaulted(kind.integer(1, 3_600), {
     group: 'Model',
     description: 'A model that sends nothing for so many seconds is given up.',
     expects: 'seconds between 1 and 3600',
     default: '60',
+  }),
+  FEATURES: defaulted(kind.names(), {
+    group: 'Plugins',
+    description:
+      'Plugins switched `on` (the start fails when one cannot work) or `off`, as `<plugin>=<on|off|auto>`, comma-separated. The others decide by themselves; `matrix-oracle plugins` shows which are loaded and why.',
+    expects: 'entries such as memory=off,mcp=on',
+    default: '',
+  }),
+  PLUGINS: defaulted(kind.names(), {
+    group: 'Plugins',
+    description:
+      'Further plugins, by npm package name or path, comma-separated. They run with the rights of the oracle: only name code you trust.',
+    expects: 'names or paths such as matrix-oracle-plugin-weather,./my-plugin.js',
+    default: '',
+  }),
+  SECRETS_KEY_FILE: optional(kind.text(4_096), {
+    group: 'Plugins',
+    description: 'File with the P-256 private key (JWK or PKCS#8 PEM) to which people encrypt the secrets of a room.',
+    expects: 'a file that the oracle may read',
+    leftOut: 'plugins see the names of secrets but no values',
   }),
   APPSERVICE_HOST: defaulted(kind.matching(/^[0-9A-Za-z.:-]{1,255}$/u, 'is not an address'), {
     group: 'Listeners',

@@ -4,9 +4,10 @@
  */
 import { z } from 'zod';
 import type { JsonObject } from '../json.ts';
-import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
+import type { AnyOraclePlugin, PluginContext } from '../plugin-api/define-oracle-plugin.ts';
 import type { AnyTool } from '../plugin-api/define-tool.ts';
 import { err, ok, type Result } from '../result.ts';
+import type { PluginLogger } from '../runtime-context/runtime-context.ts';
 
 export interface RegisteredTool {
   readonly plugin: string;
@@ -20,6 +21,14 @@ export interface PluginRegistry {
   /** By tool name, in the order of plugins. */
   readonly tools: ReadonlyMap<string, RegisteredTool>;
 }
+
+/** Until the host builds contexts (src/plugin-host/plugin-host.ts). */
+const silent: PluginLogger = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
+const NO_HOST: Omit<PluginContext<unknown>, 'config'> = {
+  identity: { name: '', did: '', entityDid: null },
+  availablePlugins: new Set(),
+  logger: silent,
+};
 
 /** Everything wrong at once, so that one start shows it all. */
 export function buildPluginRegistry(
@@ -40,7 +49,7 @@ export function buildPluginRegistry(
       for (const issue of own.error.issues) problems.push(`plugin ${plugin.name}: ${issue.path.join('.')}: ${issue.message}`);
       continue;
     }
-    for (const definition of plugin.getTools({ config: own?.data ?? {} })) {
+    for (const definition of (plugin.getTools?.({ config: own?.data ?? {}, ...NO_HOST }) as readonly AnyTool[] | undefined) ?? []) {
       const other = tools.get(definition.name);
       if (other !== undefined) problems.push(`tool ${definition.name} is defined by plugin ${other.plugin} and by plugin ${plugin.name}`);
       else tools.set(definition.name, { plugin: plugin.name, definition, parameters: buildParameters(definition.schema) });

@@ -10,6 +10,7 @@ import { durableRuns } from './migrations/004-durable-runs.ts';
 import { controlRuns } from './migrations/005-control-runs.ts';
 import { forgetting } from './migrations/006-forgetting.ts';
 import { encryption } from './migrations/007-encryption.ts';
+import { plugins } from './migrations/008-plugins.ts';
 
 const MIGRATIONS: readonly { id: string; sql: string }[] = [
   createTables,

@@ -332,6 +332,52 @@ export interface NoticeStampsTable {
   key: string;
   at: number;
 }
+/** What a plugin keeps for one person; found by key or by words. */
+export interface PluginStorageTable {
+  id: Generated<number>;
+  plugin: string;
+  principal_id: PrincipalId;
+  key: string;
+  /** Text, or JSON. */
+  value: string;
+  /** 1: written by a run that had read text of strangers; whoever reads it is tainted. */
+  tainted: Generated<number>;
+  updated_at: number;
+}
+/** Values that the model must not see, handed on between tools by id. */
+export interface BlobsTable {
+  blob_id: string;
+  principal_id: PrincipalId;
+  plugin: string;
+  /** Encrypted with a key that is not in the database. */
+  sealed: Uint8Array;
+  expires_at: number;
+}
+/** In whole credits; what is held is taken off the balance. */
+export interface CreditAccountsTable {
+  principal_id: PrincipalId;
+  balance: number;
+}
+/** A run that may still spend. Gone once it is settled or released. */
+export interface CreditHoldsTable {
+  run_id: RunId;
+  principal_id: PrincipalId;
+  amount: number;
+  /** Of the amount, what its model calls have cost so far. */
+  spent: Generated<number>;
+  created_at: number;
+}
+export interface CreditEntriesTable {
+  id: Generated<number>;
+  principal_id: PrincipalId;
+  run_id: RunId | null;
+  kind: 'grant' | 'hold' | 'settle';
+  /** Change of the balance. */
+  amount: number;
+  balance_after: number;
+  reason: string | null;
+  at: number;
+}
 export interface StateTable {
   scope: string;
   scope_id: string;
@@ -379,6 +425,11 @@ export interface Schema {
   audit: AuditTable;
   notice_stamps: NoticeStampsTable;
   state: StateTable;
+  plugin_storage: PluginStorageTable;
+  blobs: BlobsTable;
+  credit_accounts: CreditAccountsTable;
+  credit_holds: CreditHoldsTable;
+  credit_entries: CreditEntriesTable;
   control: ControlTable;
   meta: MetaTable;
 }

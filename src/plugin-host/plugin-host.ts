@@ -1,0 +1,58 @@
+/**
+ * What survived boot resolution, as the rest of the runtime uses it: the agent takes tools, sub-agents, middlewares and prompt sections from here, the
+ * sidecar routes, the runtime context shared accessors and each plugin's own configuration. Built once at the start (build-plugin-host.ts) and never
+ * changed: what is made per request is returned, not stored, so that two people can never receive each other's (research/ixo.md §9.1).
+ */
+import type { AgentMiddleware } from 'langchain';
+import type { AnyOraclePlugin, CreditPolicy, PluginManifest, PluginVisibility } from '../plugin-api/define-oracle-plugin.ts';
+import type { SubAgentDefinition } from '../plugin-api/define-sub-agent.ts';
+import type { ReadonlyState, RuntimeContext } from '../runtime-context/runtime-context.ts';
+import type { RegisteredTool } from './plugin-registry.ts';
+
+export interface LoadedPlugin {
+  readonly name: string;
+  readonly version: string;
+  /** Overrides applied. */
+  readonly manifest: PluginManifest & { readonly visibility: PluginVisibility };
+  /** Of its own schema; frozen. */
+  readonly config: Readonly<Record<string, unknown>>;
+  readonly plugin: AnyOraclePlugin;
+}
+export interface RegisteredSubAgent {
+  readonly plugin: string;
+  readonly definition: SubAgentDefinition;
+  /** `call_<name>`. */
+  readonly toolName: string;
+}
+/** Of one turn. */
+export interface RequestContributions {
+  readonly tools: ReadonlyMap<string, RegisteredTool>;
+  readonly subAgents: ReadonlyMap<string, RegisteredSubAgent>;
+}
+export interface PluginStatus {
+  readonly loaded: readonly {
+    readonly name: string;
+    readonly version: string;
+    readonly visibility: PluginVisibility;
+    readonly because: string;
+  }[];
+  readonly excluded: readonly { readonly name: string; readonly reason: string }[];
+  readonly softGaps: readonly { readonly plugin: string; readonly missing: string }[];
+}
+export interface PluginHost {
+  readonly names: ReadonlySet<string>;
+  /** In topological order. */
+  readonly plugins: readonly LoadedPlugin[];
+  /** Boot tools by name, in the order of plugins; `visibility` of a tool wins over its plugin's. */
+  readonly tools: ReadonlyMap<string, RegisteredTool>;
+  readonly subAgents: ReadonlyMap<string, RegisteredSubAgent>;
+  readonly middlewares: readonly { readonly plugin: string; readonly middleware: AgentMiddleware }[];
+  readonly shared: ReadonlyMap<string, { readonly plugin: string; readonly read: (state: ReadonlyState, ctx: RuntimeContext) => unknown }>;
+  readonly creditPolicy: CreditPolicy | null;
+  visibilityOf(plugin: string): PluginVisibility;
+  configOf(plugin: string): Readonly<Record<string, unknown>>;
+  /** Runs `getRequestTools` and `getRequestSubAgents` of every plugin, each with its own context; what throws or collides is logged and skipped. */
+  forRequest(contextFor: (plugin: string) => RuntimeContext): Promise<RequestContributions>;
+  status(): PluginStatus;
+  close(): Promise<void>;
+}
