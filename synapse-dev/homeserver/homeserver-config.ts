@@ -24,6 +24,8 @@ export interface HomeserverYamlOptions {
   readonly loosenedLimits?: boolean;
   /** Off: it costs CPU and an extra transaction at each first sign of life of a user. */
   readonly presence?: boolean;
+  /** Synapse's experimental features that hand an application service its device's keys; off everywhere unless somebody switches them on. */
+  readonly keysInTransactions?: boolean;
   /** 4 makes logins fast and hashes weak: for servers on loopback only. */
   readonly bcryptRounds?: number;
 }
@@ -81,7 +83,9 @@ export function buildHomeserverYaml(options: HomeserverYamlOptions): string {
     presence: { enabled: options.presence ?? false },
     bcrypt_rounds: options.bcryptRounds ?? 4,
     app_service_config_files: options.registrationFiles.map(inDir),
-    experimental_features: { msc2409_to_device_messages_enabled: true, msc3202_transaction_extensions: true },
+    ...((options.keysInTransactions ?? false)
+      ? { experimental_features: { msc2409_to_device_messages_enabled: true, msc3202_transaction_extensions: true } }
+      : {}),
     ...((options.loosenedLimits ?? true) ? LOOSENED : {}),
   };
   return stringify(config, { lineWidth: 0, aliasDuplicateObjects: false });

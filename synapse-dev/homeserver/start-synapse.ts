@@ -27,6 +27,7 @@ export interface StartOptions {
   readonly registrations?: readonly Registration[];
   readonly loosenedLimits?: boolean;
   readonly presence?: boolean;
+  readonly keysInTransactions?: boolean;
   readonly bcryptRounds?: number;
   readonly readyWithinMs?: number;
 }

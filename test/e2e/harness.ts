@@ -38,7 +38,7 @@ const ERROR_LEVEL = 50;
 /** base64url of a CARv1 header with one root: what every invocation begins with. */
 const START_OF_A_CAR = 'OqJlcm9vdHOB';
 /** Accounts whose names begin so may chat unsigned, with every oracle of a world. */
-const LISTED = 'listed-';
+export const LISTED = 'listed-';
 
 export interface World {
   readonly homeserver: Homeserver;
@@ -57,8 +57,14 @@ export interface PersonOptions {
   readonly did?: Did;
 }
 
+export interface WorldOptions {
+  readonly oracles: number;
+  /** The homeserver has switched on what `CRYPTO_TRANSPORT=appservice` needs. */
+  readonly keysInTransactions?: boolean;
+}
+
 /** For the top of a file: one homeserver for its tests, and everything that a test started ended after it. */
-export function useWorld(options: { readonly oracles: number }): World {
+export function useWorld(options: WorldOptions): World {
   let world: OpenWorld | undefined;
   const opened = (): OpenWorld => {
     if (world === undefined) throw new Error('the world is there inside tests only');
@@ -92,13 +98,14 @@ interface Seat {
   readonly port: number;
 }
 
-async function openWorld({ oracles }: { readonly oracles: number }): Promise<OpenWorld> {
+async function openWorld({ oracles, keysInTransactions = false }: WorldOptions): Promise<OpenWorld> {
   const dir = await mkdtemp(join(tmpdir(), 'matrix-oracle-e2e-'));
   const seats = (await findQuietPorts(oracles)).map(buildSeat);
   const homeserver = await getAndStartSynapse({
     dir: join(dir, 'homeserver'),
     serverName: SERVER_NAME,
     registrations: seats.map(({ registration }) => registration),
+    keysInTransactions,
     onProgress: console.log,
   });
   const free = seats.values();
@@ -438,7 +445,7 @@ export interface Answer {
   readonly prompts: readonly string[];
 }
 
-function createPerson(client: UserClient, key: SigningKey | null, did?: Did): Person {
+export function createPerson(client: UserClient, key: SigningKey | null, did?: Did): Person {
   const person: Person = {
     userId: client.userId,
     client,
