@@ -70,6 +70,8 @@ export interface PluginRoutesContext<Config> extends PluginContext<Config> {
 export interface CreditPolicy {
   /** Held when a run starts; what a person must have to be answered at all. */
   readonly hold: number;
+  /** Given once to an account that is new. */
+  readonly initial: number;
   /** What one model call costs, by what the provider or our estimate counted. */
   priceOf(call: { readonly model: string; readonly inputTokens: number; readonly outputTokens: number }): number;
 }

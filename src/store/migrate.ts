@@ -20,6 +20,7 @@ const MIGRATIONS: readonly { id: string; sql: string }[] = [
   controlRuns,
   forgetting,
   encryption,
+  plugins,
 ];
 
 /** What stops a start and is no bug: shown as its sentence, without a stack (src/app/cli/describe-start-error.ts knows the code). */

@@ -358,7 +358,7 @@ export interface CreditAccountsTable {
   principal_id: PrincipalId;
   balance: number;
 }
-/** A run that may still spend. Gone once it is settled or released. */
+/** What is set aside for a run that has not ended. Gone with its end. */
 export interface CreditHoldsTable {
   run_id: RunId;
   principal_id: PrincipalId;
@@ -371,8 +371,8 @@ export interface CreditEntriesTable {
   id: Generated<number>;
   principal_id: PrincipalId;
   run_id: RunId | null;
-  kind: 'grant' | 'hold' | 'settle';
-  /** Change of the balance. */
+  kind: 'grant' | 'settle';
+  /** Given or taken; negative for what a run spent. */
   amount: number;
   balance_after: number;
   reason: string | null;
