@@ -101,4 +101,11 @@ export const LIMITS = {
   matrixTimeoutMs: 60_000,
   historyPagesAfterJoin: 20,
   gapPages: 200,
+  // keys of encrypted rooms. Synapse hands out at most 100 to-device events at a time; anybody may send them.
+  toDeviceEvents: 10_000,
+  toDeviceEventBytes: 128 * 1024,
+  /** Of those, so many go to the engine at a time: one call has its limit. */
+  toDeviceEventsAtOnce: 100,
+  deviceListUsers: 50_000,
+  syncPositionChars: 1_024,
 } as const;
