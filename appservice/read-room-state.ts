@@ -19,8 +19,16 @@ export interface Member {
   readonly membership: string;
   readonly displayName: string | null;
 }
+export type HistoryVisibility = 'invited' | 'joined' | 'shared' | 'world_readable';
+/** When the key that messages are encrypted with is replaced. Null: as the engine does when nobody says. */
+export interface Rotation {
+  readonly periodMs: number | null;
+  readonly messages: number | null;
+}
 export interface RoomSnapshot {
   readonly encrypted: boolean;
+  readonly rotation: Rotation;
+  readonly historyVisibility: HistoryVisibility;
   /** Others may come in without being let in, or read without coming in. */
   readonly open: boolean;
   readonly name: string | null;
@@ -34,6 +42,9 @@ export interface RoomSnapshot {
 export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): RoomSnapshot {
   const members = new Map<UserId, Member>();
   let encrypted = false;
+  let rotation: Rotation = NO_ROTATION;
+  // Without the event, and with a word that nobody knows, it is this one (spec v1.19, `m.room.history_visibility`).
+  let historyVisibility: HistoryVisibility = 'shared';
   let open = false;
   let name: string | null = null;
   let create: { sender: JsonValue | undefined; content: JsonObject } | null = null;
@@ -51,14 +62,49 @@ export function readRoomSnapshot(state: readonly unknown[], oracle: UserId): Roo
     }
     if (key !== '') continue;
     // Any such state, also one whose algorithm cannot be read: it is never taken back (G11).
-    if (event['type'] === 'm.room.encryption') encrypted = true;
+    if (event['type'] === 'm.room.encryption') {
+      encrypted = true;
+      rotation = readRotation(content);
+    }
     if (event['type'] === 'm.room.name' && typeof content['name'] === 'string') name = content['name'].slice(0, MAX_NAME_CHARS);
     if (event['type'] === 'm.room.join_rules' && !CLOSED_RULES.has(content['join_rule'])) open = true;
-    if (event['type'] === 'm.room.history_visibility' && content['history_visibility'] === 'world_readable') open = true;
+    if (event['type'] === 'm.room.history_visibility') historyVisibility = readHistoryVisibility(content['history_visibility']);
     if (event['type'] === 'm.room.create') create = { sender: event['sender'], content };
     if (event['type'] === 'm.room.power_levels') levels = content;
   }
-  return { encrypted, open, name, power: readPower(create, levels), members, invite };
+  if (historyVisibility === 'world_readable') open = true;
+  return { encrypted, rotation, historyVisibility, open, name, power: readPower(create, levels), members, invite };
+}
+
+const VISIBILITIES: readonly HistoryVisibility[] = ['invited', 'joined', 'shared', 'world_readable'];
+const readHistoryVisibility = (value: JsonValue | undefined): HistoryVisibility =>
+  VISIBILITIES.find((known) => known === value) ?? 'shared';
+
+const NO_ROTATION: Rotation = { periodMs: null, messages: null };
+const HOUR_MS = 60 * 60_000;
+/**
+ * What a room may ask for. A key for every message, or every second, would be a share with every device of the room for each; a key for ever would
+ * show whoever gets it everything that is said from then on. The engine has the same lower bounds and the same number of messages.
+ */
+const ROTATION_PERIOD = { min: HOUR_MS, max: 30 * 24 * HOUR_MS };
+const ROTATION_MESSAGES = { min: 1, max: 10_000 };
+
+function readRotation(content: JsonObject): Rotation {
+  const within = (value: JsonValue | undefined, { min, max }: { min: number; max: number }): number | null =>
+    typeof value === 'number' && Number.isFinite(value) && value > 0 ? Math.min(max, Math.max(min, Math.trunc(value))) : null;
+  return {
+    periodMs: within(content['rotation_period_ms'], ROTATION_PERIOD),
+    messages: within(content['rotation_period_msgs'], ROTATION_MESSAGES),
+  };
+}
+
+/**
+ * Pure: who can read what is said now, and so gets its key. Invited people read it once they join, unless the room shows them nothing from before
+ * (`joined`): that is how Element decides as well.
+ */
+export function planReaders({ members, historyVisibility }: Pick<RoomSnapshot, 'members' | 'historyVisibility'>): UserId[] {
+  const invitedRead = historyVisibility !== 'joined';
+  return [...members].flatMap(([user, { membership }]) => (membership === 'join' || invitedRead ? [user] : []));
 }
 
 /** Who comes in by these was let in by somebody who is there. Without the event the rule is `invite`; any other counts as open. */

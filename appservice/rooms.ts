@@ -1,8 +1,9 @@
 /**
  * What admission and the sender must know of a room, one request for a room that is new to this process and none for one that is known.
  * A wrong "direct" would make the oracle answer what was not said to it, a wrong "not encrypted" would publish what was private (G11):
- * so a failed look-up is a group with unknown encryption, and encryption once seen is never forgotten.
- * Cost: a bounded cache; what it drops is fetched again.
+ * so a failed look-up is a group with unknown encryption, and encryption once seen is never forgotten: it is on disk, and nothing that a homeserver
+ * says later takes it back. Whoever gets the keys of an encrypted room is read whole after each change, also in large rooms.
+ * Cost: a bounded cache; what it drops is fetched again. One row per encrypted room for good.
  */
 import { LRUCache } from 'lru-cache';
 import type { RoomDirectory, RoomFacts } from '../src/admission/room-facts.ts';
@@ -12,14 +13,17 @@ import { isJsonObject, type JsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import type { RoomStateEvent } from '../src/runtime-context/matrix-access.ts';
+import { prepare } from '../src/store/prepared.ts';
 import type { Store } from '../src/store/store.ts';
 import type { Clock } from '../src/time.ts';
+import type { RoomEncryption } from './crypto/crypto-service.ts';
 import { isMatrixError, type MatrixApi, MatrixError, matrixPath } from './matrix-api.ts';
 import {
   decideNeededLevel,
   decidePowerLevel,
   decideRedactLevel,
   isFederated,
+  planReaders,
   type RoomSnapshot,
   readRoomSnapshot,
   readStateEvents,
@@ -31,8 +35,12 @@ export interface Rooms extends RoomDirectory {
   state(room: RoomId): Promise<readonly RoomStateEvent[]>;
   /** Whether this user is joined and their own level allows this event. @throws MatrixError */
   maySend(room: RoomId, user: UserId, event: { type: string; isState: boolean }): Promise<boolean>;
-  /** For the sender: may plain text go into this room? @throws MatrixError when nobody can say. */
+  /** May plain text go into this room? @throws MatrixError when nobody can say. */
   isEncrypted(room: RoomId): Promise<boolean>;
+  /** For the sender: who gets the keys; null when plain text may go into this room. @throws MatrixError when nobody can say. */
+  encryption(room: RoomId): Promise<RoomEncryption | null>;
+  /** An `m.room.encryption` of this room was seen, wherever: from now on it is encrypted. */
+  sawEncryption(room: RoomId): void;
 }
 export interface RoomsOptions {
   readonly api: MatrixApi;
@@ -46,9 +54,11 @@ export interface RoomsOptions {
  * Before these events wait for their turn in the inbox: a room's rows may be held for a minute, and meanwhile an answer that grows, or a
  * portal's prompt, must not go into a room that is encrypted by now or has a third person in it (G11, G13).
  */
-export function forgetChanged(events: readonly IncomingEvent[], rooms: Pick<Rooms, 'forget'>): void {
+export function forgetChanged(events: readonly IncomingEvent[], rooms: Pick<Rooms, 'forget' | 'sawEncryption'>): void {
   for (const { type, roomId, event } of events) {
     if (event['state_key'] !== undefined && FORGOTTEN_AT_ONCE.has(type)) rooms.forget(roomId);
+    // Not asked for again: what the room's state says may be from before it.
+    if (event['state_key'] === '' && type === 'm.room.encryption') rooms.sawEncryption(roomId);
   }
 }
 
@@ -66,7 +76,9 @@ const DIRECT_LIST_FRESH_MS = 10 * 60_000;
 
 interface Known {
   readonly snapshot: RoomSnapshot;
+  /** When its members were read, which in a large room may be before the rest. */
   readonly readAt: number;
+  readonly isWhole: boolean;
 }
 
 export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions): Rooms {
@@ -77,15 +89,45 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
   });
   const stale = new Set<RoomId>();
   const encrypted = new LRUCache<RoomId, true>({ max: MAX_ROOMS * 10 });
+  /** Seen, and not on disk yet. */
+  const unsaved = new Set<RoomId>();
   const invites = new LRUCache<EventId, boolean>({ max: MAX_ROOMS });
   const senders = new LRUCache<string, UserId>({ max: MAX_SENDERS });
-  const reading = new Map<RoomId, Promise<RoomSnapshot>>();
+  const reading = new Map<RoomId, Promise<Known>>();
   let directList: { rooms: ReadonlySet<string>; readAt: number } | null = null;
 
-  function snapshotOf(room: RoomId): Promise<RoomSnapshot> | RoomSnapshot {
-    const again = () => snapshotOf(room);
+  const selectEncrypted = prepare(({ room }: { room: RoomId }) =>
+    store.sql.selectFrom('encrypted_rooms').select('room_id').where('room_id', '=', room),
+  );
+  function isMarked(room: RoomId): boolean {
+    if (encrypted.has(room) || unsaved.has(room)) return true;
+    const marked = store.read.get(selectEncrypted({ room })) !== undefined;
+    if (marked) encrypted.set(room, true);
+    return marked;
+  }
+  function sawEncryption(room: RoomId): void {
+    if (!unsaved.has(room) && isMarked(room)) return;
+    unsaved.add(room);
+    const insert = store.sql.insertInto('encrypted_rooms').values({ room_id: room, seen_at: clock.now() });
+    store
+      .write((tx) => void tx.run(insert.onConflict((oc) => oc.doNothing())))
+      .then(
+        () => {
+          encrypted.set(room, true);
+          unsaved.delete(room);
+        },
+        // Tried again at the next look; until then this process knows it.
+        (error: unknown) => logger.error({ room_id: room, err: error }, 'that a room is encrypted could not be written down'),
+      );
+  }
+
+  async function snapshotOf(room: RoomId): Promise<RoomSnapshot> {
+    return (await knownOf(room)).snapshot;
+  }
+  function knownOf(room: RoomId): Promise<Known> | Known {
+    const again = () => knownOf(room);
     const present = known.get(room);
-    if (present !== undefined && !stale.has(room)) return present.snapshot;
+    if (present !== undefined && !stale.has(room)) return present;
     const running = reading.get(room);
     // What changed meanwhile is not in a look that began before.
     if (running !== undefined) return stale.has(room) ? running.then(again, again) : running;
@@ -93,11 +135,12 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
     stale.delete(room);
     const read = fetchSnapshot(room, present).then(
       (snapshot) => {
-        const large = present !== undefined && snapshot.members === present.snapshot.members;
-        known.set(room, { snapshot, readAt: large ? present.readAt : clock.monotonic() });
-        if (snapshot.encrypted) encrypted.set(room, true);
+        const isWhole = present === undefined || snapshot.members !== present.snapshot.members;
+        const fresh = { snapshot, readAt: isWhole ? clock.monotonic() : present.readAt, isWhole };
+        known.set(room, fresh);
+        if (snapshot.encrypted) sawEncryption(room);
         reading.delete(room);
-        return snapshot;
+        return fresh;
       },
       (error: unknown) => {
         reading.delete(room);
@@ -107,6 +150,14 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
     );
     reading.set(room, read);
     return read;
+  }
+  /** With members as they are since the last change: a key goes to nobody who has left (large rooms are read in part otherwise). */
+  async function wholeSnapshotOf(room: RoomId): Promise<RoomSnapshot> {
+    for (;;) {
+      if (stale.has(room) || known.get(room)?.isWhole === false) known.delete(room);
+      const { snapshot, isWhole } = await knownOf(room);
+      if (isWhole) return snapshot;
+    }
   }
 
   async function fetchSnapshot(room: RoomId, present: Known | undefined): Promise<RoomSnapshot> {
@@ -118,8 +169,8 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       types.flatMap((type, index) => (contents[index] == null ? [] : [{ type, state_key: '', content: contents[index] }])),
       oracle,
     );
-    const { members, power, invite, open } = present.snapshot;
-    return { ...fresh, members, invite, open, power: { ...power, levels: fresh.power.levels } };
+    const { members, power, invite, open, historyVisibility } = present.snapshot;
+    return { ...fresh, members, invite, open, historyVisibility, power: { ...power, levels: fresh.power.levels } };
   }
 
   async function fetchState(room: RoomId): Promise<readonly unknown[]> {
@@ -184,13 +235,20 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
     return {
       roomId: room,
       kind: isDirect ? 'direct' : 'group',
-      encryption: snapshot.encrypted || encrypted.has(room) ? 'encrypted' : 'none',
+      encryption: snapshot.encrypted || isMarked(room) ? 'encrypted' : 'none',
       federated: isFederated(snapshot.members, oracle),
       joined: snapshot.members.get(oracle)?.membership === 'join',
       people: snapshot.members,
       displayName: snapshot.name ?? (isDirect ? otherName(snapshot, oracle) : null),
       admissionCursor: row?.invited_at ?? null,
     };
+  }
+
+  async function isEncryptedRoom(room: RoomId): Promise<boolean> {
+    if (isMarked(room)) return true;
+    const snapshot = await snapshotOf(room);
+    // Asked again: the answer may be from before the event that was pushed meanwhile.
+    return snapshot.encrypted || isMarked(room);
   }
 
   return {
@@ -204,7 +262,7 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       } catch (error) {
         if (!isMatrixError(error)) throw error;
         logger.warn({ room_id: room, code: error.errcode, status: error.status }, 'a room could not be looked up; it counts as a group');
-        const encryption = encrypted.has(room) ? 'encrypted' : 'unknown';
+        const encryption = isMarked(room) ? 'encrypted' : 'unknown';
         return {
           roomId: room,
           kind: 'group',
@@ -236,9 +294,19 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       const { power, members } = await snapshotOf(room);
       return members.get(user)?.membership === 'join' && decidePowerLevel(power, user) >= decideNeededLevel(power, event);
     },
-    async isEncrypted(room) {
-      return encrypted.has(room) || (await snapshotOf(room)).encrypted;
+    isEncrypted: isEncryptedRoom,
+    async encryption(room) {
+      if (!(await isEncryptedRoom(room))) return null;
+      const { rotation, historyVisibility, members } = await wholeSnapshotOf(room);
+      return {
+        roomId: room,
+        readers: planReaders({ members, historyVisibility }),
+        historyVisibility,
+        rotationPeriodMs: rotation.periodMs,
+        rotationPeriodMessages: rotation.messages,
+      };
     },
+    sawEncryption,
     state: async (room) => readStateEvents(await fetchState(room)),
     async senderOf(room, event: EventId) {
       const cached = senders.get(`${room} ${event}`);

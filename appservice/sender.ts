@@ -4,29 +4,36 @@
  * message that must be tried again holds back newer ones of its thread for a moment, so that answers stand in the order of the questions (G3).
  * When nobody can be served (refused, 502 … 504) all lanes wait together behind one gate, so that an outage costs a few probes
  * and everything goes out at once when it ends. The txn id, asserted with the row's own user and device, makes each retry the same event.
- * Cost: an idle sender has no timer; a row is one request and one commit, and no commit stands before its request.
+ * What goes into an encrypted room is encrypted at its first attempt (seal-row.ts). Cost: an idle sender has no timer; a row is one request and one
+ * commit, and no commit stands before its request but that of a ciphertext.
  */
 import { refusal } from '../src/errors.ts';
-import { type DeviceId, type EventId, noticeTxnId, parseEventId, type RoomId, type UserId } from '../src/ids.ts';
-import { isJsonObject, type JsonObject } from '../src/json.ts';
+import { type DeviceId, type EventId, noticeTxnId, parseEventId, type UserId } from '../src/ids.ts';
+import { isJsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import { LOST_DEVICE, type OutboundEvent, type Outbox, type OutboxRow } from '../src/outbox/outbox.ts';
+import { TOO_LARGE_SEALED } from '../src/outbox/park-reason.ts';
 import { backOffMs, type Clock, sleep, type Timer } from '../src/time.ts';
 import { LIVE_KEY } from './content/build-answer.ts';
 import { buildNotice } from './content/build-notice.ts';
 import type { Place } from './content/relations.ts';
 import { readRunField } from './content/run-field.ts';
+import { CryptoUnavailable } from './crypto/crypto-service.ts';
 import type { FindSent } from './find-sent.ts';
-import { isMatrixError, isOutage, type MatrixConnection, MatrixError, matrixPath } from './matrix-api.ts';
+import { isMatrixError, isOutage, type MatrixConnection, MatrixError } from './matrix-api.ts';
+import { planRequest, type SendRequest } from './plan-request.ts';
+import { createSealRow, type SealRowOptions } from './seal-row.ts';
 
 export interface SenderOptions {
   readonly outbox: Outbox;
   readonly connection: Pick<MatrixConnection, 'as'>;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Asked before each event that is no state: nothing goes in the clear into an encrypted room (G11). @throws MatrixError when nobody can say. */
-  readonly isEncrypted?: (room: RoomId) => Promise<boolean>;
+  /** Asked at each attempt of an event that can be encrypted: nothing goes in the clear into an encrypted room (G11). */
+  readonly encryption?: SealRowOptions['encryption'];
+  /** Without it, what is meant for an encrypted room is given up. */
+  readonly seal?: SealRowOptions['seal'];
   /** The event that a row whose device is gone became, if it did. Without it, such a row is sent again. */
   readonly findSent?: FindSent;
   /** The homeserver does not know a device: makes the present one again if it is that. @throws MatrixError */
@@ -40,6 +47,10 @@ export interface SenderOptions {
   /** It serves again: time to reconcile. */
   readonly onRecovered?: () => void;
 }
+type Sent =
+  | { readonly kind: 'sent'; readonly eventId: EventId; readonly durationMs: number }
+  | { readonly kind: 'unsendable'; readonly reason: string };
+
 export interface Sender {
   start(): void;
   /** Somebody heard from the homeserver: try now instead of at the next probe. */
@@ -64,6 +75,8 @@ const MAX_RETRIES_KNOWN = 1_000;
 /** So long newer messages of a thread wait for one that has to be tried again: a hiccup, not a poisoned row (G4). */
 const ORDER_PATIENCE_MS = 20_000;
 const ROW_BACK_OFF = { baseMs: 1_000, capMs: 60_000 };
+/** The engine opens, or a key server answers again: nothing but that is waited for, and asking costs the homeserver nothing. */
+const CRYPTO_BACK_OFF = { baseMs: 500, capMs: 5_000 };
 /** A homeserver on the same machine restarts in seconds; a refused connection costs nothing. */
 const PROBE_BACK_OFF = { baseMs: 500, capMs: 5_000 };
 
@@ -85,6 +98,7 @@ export function createSender(options: SenderOptions): Sender {
   const { outbox, connection, clock, logger } = options;
   const busy = new Map<string, Promise<void>>();
   const abort = new AbortController();
+  const sealRow = createSealRow({ outbox, encryption: options.encryption, seal: options.seal, signal: abort.signal });
   let running = false;
   let outageAttempts = 0;
   /** Monotonic; before it nothing is tried. */
@@ -171,19 +185,18 @@ export function createSender(options: SenderOptions): Sender {
 
   async function carry(row: OutboxRow): Promise<void> {
     if (row.deadline_at <= clock.now()) return park(row, 'deadline');
-    const request = planRequest(row, row.edits_txn === null ? null : outbox.eventIdOf(row.edits_txn));
-    if (request.kind === 'unsendable') return park(row, request.reason);
     try {
-      if (row.state_key === null && (await options.isEncrypted?.(row.room_id)) === true) return await park(row, 'encrypted room');
-      const startedAt = clock.monotonic();
-      const answer = row.device_id === LOST_DEVICE ? await settleLost(row, request) : await attempt(row, request);
-      const durationMs = clock.monotonic() - startedAt;
+      const sent = row.device_id === LOST_DEVICE ? await settleLost(row) : await attempt(row);
+      if (sent.kind === 'unsendable')
+        return await park(row, sent.reason, sent.reason === TOO_LARGE_SEALED ? planParkedNotice(row, { status: 413 }) : null);
       recovered();
-      options.onSent?.(row, answer, durationMs);
-      await outbox.markSent(row, answer, clock.now());
+      options.onSent?.(row, sent.eventId, sent.durationMs);
+      await outbox.markSent(row, sent.eventId, clock.now());
       freePlace(row);
-      if (durationMs < EDIT_SPACING_MS) await sleep(clock, EDIT_SPACING_MS);
+      if (sent.durationMs < EDIT_SPACING_MS) await sleep(clock, EDIT_SPACING_MS);
     } catch (error) {
+      if (error instanceof CryptoUnavailable)
+        return await retry(row, { delayMs: backOffMs(row.attempts + 1, CRYPTO_BACK_OFF), reason: error.message });
       if (!isMatrixError(error)) throw error;
       // A stop is not the row's fault.
       if (error.errcode === 'ABORTED') return;
@@ -192,17 +205,29 @@ export function createSender(options: SenderOptions): Sender {
   }
 
   /** Its device is gone, and the homeserver no longer knows what it took from it: what is in the room must not come a second time (G4). */
-  async function settleLost(row: OutboxRow, request: SendRequest): Promise<EventId> {
+  async function settleLost(row: OutboxRow): Promise<Sent> {
+    const startedAt = clock.monotonic();
     const found = row.state_key === null ? await options.findSent?.(row) : null;
     if (found !== undefined && found !== null) {
       logger.info({ txn_id: row.txn_id, room_id: row.room_id }, 'an event of a lost device was found in its room');
-      return found;
+      return { kind: 'sent', eventId: found, durationMs: clock.monotonic() - startedAt };
     }
-    return attempt(await outbox.adopt(row), request);
+    return attempt(await outbox.adopt(row));
   }
 
-  async function attempt(row: OutboxRow, { path, body, ts }: SendRequest): Promise<EventId> {
+  async function attempt(row: OutboxRow): Promise<Sent> {
+    const edits = row.edits_txn === null ? null : outbox.eventIdOf(row.edits_txn);
+    const plan = planRequest(row, edits);
+    if (plan.kind === 'unsendable') return plan;
+    const ready = await sealRow(row, plan);
+    if (ready.kind === 'unsendable') return ready;
+    const request = planRequest(ready.row, edits);
+    return request.kind === 'unsendable' ? request : put(ready.row, request);
+  }
+
+  async function put(row: OutboxRow, { path, body, ts }: SendRequest): Promise<Sent> {
     const api = connection.as({ userId: row.sender as UserId, deviceId: row.device_id as DeviceId });
+    const startedAt = clock.monotonic();
     const answer = await api.request<{ event_id?: unknown }>('PUT', path, {
       ...(ts === undefined ? {} : { query: { ts } }),
       body,
@@ -211,7 +236,7 @@ export function createSender(options: SenderOptions): Sender {
     });
     const eventId = parseEventId(answer.event_id);
     if (!eventId.ok) throw new MatrixError({ errcode: 'NOT_JSON', status: 200, retryAfterMs: null, certain: false });
-    return eventId.value;
+    return { kind: 'sent', eventId: eventId.value, durationMs: clock.monotonic() - startedAt };
   }
 
   async function failed(row: OutboxRow, error: MatrixError): Promise<void> {
@@ -224,15 +249,14 @@ export function createSender(options: SenderOptions): Sender {
     if (plan.outage) closeGate(error, plan.delayMs);
     else recovered();
     // A refused connection says nothing about the row: the gate alone holds it back, so that a sign of life frees it at once.
-    const delayMs = error.status === 0 && plan.outage ? 0 : plan.delayMs;
-    const at = Math.min(clock.now() + delayMs, row.deadline_at);
+    await retry(row, { delayMs: error.status === 0 && plan.outage ? 0 : plan.delayMs, reason });
+  }
+
+  async function retry(row: OutboxRow, { delayMs, reason }: { delayMs: number; reason: string }): Promise<void> {
     holdPlace(row);
-    logger.debug(
-      { txn_id: row.txn_id, room_id: row.room_id, attempt: row.attempts + 1, code: error.errcode, status: error.status },
-      'a send is retried',
-    );
-    await outbox.retryAt(row, at, reason);
-    if (!plan.outage && retriesAt.size < MAX_RETRIES_KNOWN) retriesAt.add(clock.monotonic() + plan.delayMs);
+    logger.debug({ txn_id: row.txn_id, room_id: row.room_id, attempt: row.attempts + 1, reason }, 'a send is retried');
+    await outbox.retryAt(row, Math.min(clock.now() + delayMs, row.deadline_at), reason);
+    if (delayMs > 0 && retriesAt.size < MAX_RETRIES_KNOWN) retriesAt.add(clock.monotonic() + delayMs);
   }
 
   async function restoreDevice(device: DeviceId): Promise<void> {
@@ -343,31 +367,4 @@ export function planParkedNotice(row: OutboxRow, error: Pick<MatrixError, 'statu
     runId: row.run_id,
     content: buildNotice({ error: { status, code, message, retryable, runId: row.run_id }, ...place }),
   };
-}
-
-interface SendRequest {
-  readonly path: string;
-  readonly body: Buffer | JsonObject;
-  /** Becomes `origin_server_ts` of an edit (`Outbox.insert`). An original keeps the time of the homeserver: readers see it. */
-  readonly ts?: number;
-}
-type RequestPlan = ({ readonly kind: 'send' } & SendRequest) | { readonly kind: 'unsendable'; readonly reason: string };
-
-/** An edit of what another database sent (interrupt-orphans.ts) names its target itself. In a text the quotes would be escaped. */
-const REPLACES = '"rel_type":"m.replace"';
-
-/** Pure: the request of a row. A retry gives the same bytes; only the id of the edited event is filled in, and it never changes. */
-export function planRequest(row: OutboxRow, edits: EventId | null): RequestPlan {
-  const path =
-    row.state_key === null
-      ? matrixPath`/_matrix/client/v3/rooms/${row.room_id}/send/${row.event_type}/${row.txn_id}`
-      : matrixPath`/_matrix/client/v3/rooms/${row.room_id}/state/${row.event_type}/${row.state_key}`;
-  if (row.edits_txn === null) {
-    const body = Buffer.from(row.content);
-    return row.content.includes(REPLACES) ? { kind: 'send', path, body, ts: row.created_at } : { kind: 'send', path, body };
-  }
-  if (edits === null) return { kind: 'unsendable', reason: 'the edited event was never sent' };
-  const content: unknown = JSON.parse(row.content);
-  if (!isJsonObject(content)) return { kind: 'unsendable', reason: 'its content is not an object' };
-  return { kind: 'send', path, body: { ...content, 'm.relates_to': { rel_type: 'm.replace', event_id: edits } }, ts: row.created_at };
 }

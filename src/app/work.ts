@@ -202,7 +202,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       reply.onSent(row, eventId, durationMs);
     },
     onParked: (_row, reason) => metrics.parked(parkReasonOf(reason)),
-    isEncrypted: rooms.isEncrypted,
+    encryption: rooms.encryption,
     findSent: createFindSent({ api: connection.as({ userId: oracle }), outbox, oracle }),
     restoreDevice: () => putDevice(connection, { userId: oracle, deviceId: config.matrixDeviceId, name: config.oracleName }),
     onOutage: () => {

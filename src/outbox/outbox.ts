@@ -45,6 +45,11 @@ export interface Outbox {
   due(now: number, { limit, busy }: { limit: number; busy: ReadonlySet<string> }): OutboxRow[];
   /** When the next row becomes due; null when nothing waits. */
   nextDueAt(): number | null;
+  /**
+   * Keeps what the row was encrypted to; resolves when it is on disk. From then on these bytes are sent, however often: another ciphertext of the
+   * same text would be another event to whoever got both (G4). @returns the row as it is then.
+   */
+  seal(row: OutboxRow, ciphertext: JsonObject): Promise<OutboxRow>;
   markSent(row: OutboxRow, eventId: EventId, now: number): Promise<void>;
   retryAt(row: OutboxRow, at: number, error: string): Promise<void>;
   /** Given up: parked rows are shown by doctor and metrics, and edits of a parked event are dropped with it. `notice` says so in the room. */
@@ -192,9 +197,21 @@ export function createOutbox({ store, identity }: { store: Store; identity: Outb
     nextDueAt: () =>
       store.read.get(sql.selectFrom('outbox').select('not_before').where(isReady('outbox')).orderBy('not_before').limit(1))?.not_before ??
       null,
+    async seal(row, ciphertext) {
+      const sealed = JSON.stringify(ciphertext);
+      await store.write((tx) => {
+        tx.run(sql.updateTable('outbox').set({ sealed }).where('seq', '=', row.seq));
+      });
+      return { ...row, sealed };
+    },
     markSent: async (row, eventId, now) => {
       await store.write((tx) => {
-        tx.run(sql.updateTable('outbox').set({ state: 'sent', event_id: eventId, sent_at: now, error: null }).where('seq', '=', row.seq));
+        tx.run(
+          sql
+            .updateTable('outbox')
+            .set({ state: 'sent', event_id: eventId, sent_at: now, error: null, sealed: null })
+            .where('seq', '=', row.seq),
+        );
       });
       settle(row.txn_id, eventId);
     },

@@ -4,10 +4,14 @@
  */
 export type ParkReason = 'forbidden' | 'not_found' | 'too_large' | 'bad_request' | 'encrypted' | 'deadline' | 'other';
 
+/** Refused by ourselves, before the homeserver would. */
+export const TOO_LARGE_SEALED = 'too large once encrypted';
+
 /** Pure. @param error what stands in the `error` column: an errcode with its HTTP status, or our own words. */
 export function parkReasonOf(error: string): ParkReason {
   if (error === 'deadline') return 'deadline';
   if (error === 'encrypted room') return 'encrypted';
+  if (error === TOO_LARGE_SEALED) return 'too_large';
   const status = / (\d{3})$/u.exec(error)?.[1];
   if (status === '401' || status === '403') return 'forbidden';
   if (status === '404') return 'not_found';

@@ -3,7 +3,7 @@
  * (`planRequest`), into a timeline that knows a txn id again, refuses edits of unknown events and 64 KiB, as a homeserver does. A test says when
  * rows move, and can stop a row between the homeserver's answer and our commit, where a crash hurts most.
  */
-import { planRequest } from '../../appservice/sender.ts';
+import { planRequest } from '../../appservice/plan-request.ts';
 import type { EventId } from '../../src/ids.ts';
 import { isJsonObject, type JsonObject, jsonBytes } from '../../src/json.ts';
 import type { Outbox, OutboxRow } from '../../src/outbox/outbox.ts';

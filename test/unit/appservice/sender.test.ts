@@ -1,8 +1,10 @@
 import { beforeEach, describe, expect, test } from 'vitest';
+import type { RoomEncryption } from '../../../appservice/crypto/crypto-service.ts';
 import { createFindSent } from '../../../appservice/find-sent.ts';
 import type { MatrixApi } from '../../../appservice/matrix-api.ts';
 import { MatrixError } from '../../../appservice/matrix-api.ts';
-import { createSender, decideFailure, planParkedNotice, planRequest, type Sender } from '../../../appservice/sender.ts';
+import { planRequest } from '../../../appservice/plan-request.ts';
+import { createSender, decideFailure, planParkedNotice, type Sender } from '../../../appservice/sender.ts';
 import type { DeviceId, OutboxTxnId, RoomId, UserId } from '../../../src/ids.ts';
 import type { JsonObject } from '../../../src/json.ts';
 import { LIMITS } from '../../../src/limits.ts';
@@ -13,6 +15,13 @@ import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
 import { createFakeHomeserver, type FakeHomeserver, registerOracle } from '../../fakes/fake-homeserver.ts';
 
 const ORACLE = '@oracle:oracle.local' as UserId;
+const ENCRYPTED: RoomEncryption = {
+  roomId: '!room' as RoomId,
+  readers: [ORACLE],
+  historyVisibility: 'shared',
+  rotationPeriodMs: null,
+  rotationPeriodMessages: null,
+};
 const DEVICE = 'ORACLE' as DeviceId;
 const logger = createLogger({ level: 'silent', format: 'json' });
 const txn = (id: string) => id as OutboxTxnId;
@@ -484,7 +493,7 @@ test('a row that waits from an earlier process is found without a wake', async (
 
 test('nothing goes in the clear into an encrypted room, state does (G11)', async () => {
   await sender.stop();
-  const guarded = createSender({ outbox, connection: homeserver.connection(), clock, logger, isEncrypted: async () => true });
+  const guarded = createSender({ outbox, connection: homeserver.connection(), clock, logger, encryption: async () => ENCRYPTED });
   guarded.start();
 
   await put('answer.1');
@@ -500,7 +509,7 @@ test('nothing goes in the clear into an encrypted room, state does (G11)', async
 test('while nobody can say whether a room is encrypted, nothing is sent (G11)', async () => {
   await sender.stop();
   const unknown = new MatrixError({ errcode: 'M_UNKNOWN', status: 500, retryAfterMs: null, certain: false });
-  const guarded = createSender({ outbox, connection: homeserver.connection(), clock, logger, isEncrypted: () => Promise.reject(unknown) });
+  const guarded = createSender({ outbox, connection: homeserver.connection(), clock, logger, encryption: () => Promise.reject(unknown) });
   guarded.start();
 
   await put('answer.1');
