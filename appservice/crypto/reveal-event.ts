@@ -31,7 +31,7 @@ export function createReveal({ engine, outgoing }: RevealOptions): {
   async function reveal(event: JsonObject, room: RoomId): Promise<Revealed> {
     const name = readCiphertext(event['content']);
     if (!name.ok) return { kind: 'refused', reason: name.error };
-    const outer = { ...event, room_id: room };
+    const outer: JsonObject = { ...event, room_id: room };
     const result = await engine.decrypt(outer, room);
     if (!result.ok) return decideProblem(result.error, name.value);
     const first = result.value;
@@ -65,7 +65,7 @@ export function createReveal({ engine, outgoing }: RevealOptions): {
     async read(event, room) {
       const name = readCiphertext(event['content']);
       if (!name.ok) return null;
-      const outer = { ...event, room_id: room };
+      const outer: JsonObject = { ...event, room_id: room };
       const result = await engine.decrypt(outer, room);
       if (!result.ok) return null;
       const revealed = decideRevealed({ outer, name: name.value, decrypted: result.value });
