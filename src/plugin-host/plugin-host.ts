@@ -4,10 +4,15 @@
  * changed: what is made per request is returned, not stored, so that two people can never receive each other's (research/ixo.md §9.1).
  */
 import type { AgentMiddleware } from 'langchain';
-import type { AnyOraclePlugin, CreditPolicy, PluginManifest, PluginVisibility } from '../plugin-api/define-oracle-plugin.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { AnyOraclePlugin, CreditPolicy, PluginContext, PluginManifest, PluginVisibility } from '../plugin-api/define-oracle-plugin.ts';
 import type { SubAgentDefinition } from '../plugin-api/define-sub-agent.ts';
+import type { Result } from '../result.ts';
 import type { ReadonlyState, RuntimeContext } from '../runtime-context/runtime-context.ts';
-import type { RegisteredTool } from './plugin-registry.ts';
+import type { Clock } from '../time.ts';
+import type { BootProblem } from './boot-problem.ts';
+import type { PluginRegistry, RegisteredTool } from './plugin-registry.ts';
+import type { PluginPlan } from './resolve-plugins.ts';
 
 export interface LoadedPlugin {
   readonly name: string;
@@ -39,7 +44,7 @@ export interface PluginStatus {
   readonly excluded: readonly { readonly name: string; readonly reason: string }[];
   readonly softGaps: readonly { readonly plugin: string; readonly missing: string }[];
 }
-export interface PluginHost {
+export interface PluginHost extends PluginRegistry {
   readonly names: ReadonlySet<string>;
   /** In topological order. */
   readonly plugins: readonly LoadedPlugin[];
@@ -56,3 +61,11 @@ export interface PluginHost {
   status(): PluginStatus;
   close(): Promise<void>;
 }
+
+export interface PluginHostOptions {
+  readonly identity: PluginContext<unknown>['identity'];
+  readonly logger: Logger;
+  readonly clock: Clock;
+}
+/** Runs every boot hook once. A hook that throws is logged and only what it would have brought is missing; what must not be missing is a problem. */
+export type BuildPluginHost = (plan: PluginPlan, options: PluginHostOptions) => Promise<Result<PluginHost, readonly BootProblem[]>>;
