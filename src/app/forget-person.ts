@@ -215,6 +215,8 @@ function forgetRest({ sql }: Store, tx: Tx, person: Person): void {
     .all(sql.selectFrom('sessions').select('session_id').where('owner', 'in', principals))
     .map(({ session_id }) => session_id as string);
   for (const scopes of chunks([...ids, ...sessions])) tx.run(sql.deleteFrom('state').where('scope_id', 'in', scopes));
+  for (const table of ['plugin_storage', 'blobs', 'credit_holds', 'credit_entries', 'credit_accounts'] as const)
+    tx.run(sql.deleteFrom(table).where('principal_id', 'in', principals));
   // A message that came in meanwhile keeps its conversation.
   tx.run(
     sql

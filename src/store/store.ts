@@ -220,8 +220,10 @@ function convertWhenSmall(database: Database): void {
 
 /** A removed word stays in the search index until its segments are merged, unless it is told otherwise; the setting is kept in the file. */
 function forgetWords(database: Database): void {
-  const set = database.prepare("SELECT v FROM transcript_search_config WHERE k = 'secure-delete'").pluck().get();
-  if (set !== 1) database.exec("INSERT INTO transcript_search (transcript_search, rank) VALUES ('secure-delete', 1)");
+  for (const index of ['transcript_search', 'plugin_storage_search']) {
+    const set = database.prepare(`SELECT v FROM ${index}_config WHERE k = 'secure-delete'`).pluck().get();
+    if (set !== 1) database.exec(`INSERT INTO ${index} (${index}, rank) VALUES ('secure-delete', 1)`);
+  }
 }
 
 const STORAGE_CODES = /^SQLITE_(FULL|IOERR|READONLY|BUSY|LOCKED|CANTOPEN|CORRUPT|NOTADB)/u;

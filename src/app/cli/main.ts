@@ -45,6 +45,7 @@ function buildProgram(): Command {
   addAudit(program);
   addForget(program);
   addGrantUse(program);
+  addCredits(program);
   addDemo(program);
   return program;
 }
@@ -268,6 +269,32 @@ function addGrantUse(program: Command): void {
     .option(...SETTINGS)
     .addHelpText('after', example('grant-use did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK'))
     .action(async (did, options) => (await import('./grant-use.ts')).runGrantUse(did, options));
+}
+
+function addCredits(program: Command): void {
+  const credits = program
+    .command('credits')
+    .description('what people may spend, where the plugin `credits` is loaded; works beside the running oracle');
+  credits
+    .command('grant')
+    .description('give somebody credits, or take them back with a negative number')
+    .argument('<who>', 'DID, or Matrix account')
+    .argument('<credits>', 'whole number')
+    .option('--reason <text>', 'stands in the entry, for whoever looks at it later')
+    .option(...SETTINGS)
+    .addHelpText('after', example('credits grant @alice:example.org 1000 --reason "December"'))
+    .action(async (who, amount, options) => (await import('./credits.ts')).runCreditsGrant(who, amount, options));
+  credits
+    .command('show')
+    .description('what somebody has, was given and spent; the newest first')
+    .argument('<who>', 'DID, or Matrix account')
+    .option(...SETTINGS)
+    .action(async (who, options) => (await import('./credits.ts')).runCreditsShow(who, options));
+  credits
+    .command('list')
+    .description("everybody's balance, the largest first")
+    .option(...SETTINGS)
+    .action(async (options) => (await import('./credits.ts')).runCreditsList(options));
 }
 
 function parseLimit(text: string): number {

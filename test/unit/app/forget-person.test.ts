@@ -61,6 +61,17 @@ async function setUp() {
     core.links.prove(tx, link('did:key:zShared', BOB), 1);
     tx.run(sql.insertInto('state').values({ scope: 'user', scope_id: ALICE, key: 'note', value: ALICES, updated_at: 1 }));
     tx.run(sql.insertInto('state').values({ scope: 'user', scope_id: BOB, key: 'note', value: BOBS, updated_at: 1 }));
+    for (const [user, value] of [
+      [ALICE, ALICES],
+      [BOB, BOBS],
+    ] as const) {
+      const principal_id = unsignedPrincipalId(user);
+      tx.run(sql.insertInto('plugin_storage').values({ plugin: 'notes', principal_id, key: 'k', value, updated_at: 1 }));
+      tx.run(
+        sql.insertInto('blobs').values({ blob_id: `blob_${user}`, principal_id, plugin: 'p', sealed: Buffer.from(value), expires_at: 1 }),
+      );
+      tx.run(sql.insertInto('credit_accounts').values({ principal_id, balance: 1 }));
+    }
     tx.run(sql.insertInto('notice_stamps').values({ key: `refusal ${ALICE}`, at: 1 }));
     const content = { msgtype: 'm.text', body: ANSWERED };
     const row = { lane: 'x', roomId: ROOM, kind: 'notice', eventType: 'm.room.message', content } as const;
@@ -97,6 +108,7 @@ test('what is kept of a person is found nowhere in the folder any more; of other
   expect(store.read.all(store.sql.selectFrom('links').select(['did', 'matrix_user_id']))).toEqual([
     { did: 'did:key:zShared', matrix_user_id: BOB },
   ]);
+  expect(['plugin_storage', 'blobs', 'credit_accounts'].map((table) => core.count(table as never))).toEqual([1, 1, 1]);
   // Kept on purpose: who may have done what in whose name, and that their messages were handled.
   expect(core.count('audit')).toBe(3);
   expect(store.read.get(store.sql.selectFrom('seen').select('event_id').where('event_id', '=', eventId('a1')))).toBeDefined();

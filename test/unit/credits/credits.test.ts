@@ -17,7 +17,7 @@ function world({ store = memoryStore(), policy = POLICY as CreditPolicy | null }
   return {
     store,
     credits,
-    give: (amount: number, to = ALICE) => store.write((tx) => credits.grant(tx, to, amount, { reason: 'test', now: 1 })),
+    give: (amount: number, to = ALICE) => store.write((tx) => credits.accounts.grant(tx, to, amount, { reason: 'test', now: 1 })),
     /** A run row as `open` writes it, without its hold. */
     async run(principalId = ALICE) {
       runs += 1;
@@ -29,7 +29,8 @@ function world({ store = memoryStore(), policy = POLICY as CreditPolicy | null }
       store.write((tx) => tx.run(store.sql.updateTable('runs').set({ status: 'completed', ended_at: 5 }).where('run_id', '=', id))),
     hold: (run: { id: RunId; principalId: PrincipalId }) => store.write((tx) => credits.hold(tx, run, 1)),
     held: () => store.read.all(store.sql.selectFrom('credit_holds').selectAll()),
-    sumOfEntries: (of = ALICE) => credits.entries(of, 10_000).reduce((sum, { amount }) => sum + amount, 0),
+    balance: (of = ALICE) => credits.accounts.balance(store.read, of),
+    sumOfEntries: (of = ALICE) => credits.accounts.entries(of, 10_000).reduce((sum, { amount }) => sum + amount, 0),
   };
 }
 function insertRun(store: Store, tx: Store['read'], { id, principalId }: { id: RunId; principalId: PrincipalId }): void {
@@ -63,22 +64,22 @@ function insertRun(store: Store, tx: Store['read'], { id, principalId }: { id: R
 
 describe('holds', () => {
   test('what a run did not spend comes back with its end, whoever ends it (G10)', async () => {
-    const { credits, give, run, hold, end, held, sumOfEntries } = world();
+    const { credits, give, run, hold, end, held, sumOfEntries, balance } = world();
     await give(30);
     const one = await run();
 
     expect(await hold(one)).toBe(true);
-    expect(credits.balance(ALICE)).toBe(20);
+    expect(balance(ALICE)).toBe(20);
     await credits.spend(one, tokens(4));
     await end(one.id);
 
-    expect(credits.balance(ALICE)).toBe(26);
+    expect(balance(ALICE)).toBe(26);
     expect(held()).toEqual([]);
     expect(sumOfEntries()).toBe(26);
   });
 
   test('a run that ends twice is settled once (G10)', async () => {
-    const { credits, give, run, hold, end } = world();
+    const { credits, give, run, hold, end, balance } = world();
     await give(30);
     const one = await run();
     await hold(one);
@@ -87,43 +88,43 @@ describe('holds', () => {
     await end(one.id);
     await end(one.id);
 
-    expect(credits.balance(ALICE)).toBe(26);
-    expect(credits.entries(ALICE, 10).filter(({ kind }) => kind === 'settle')).toHaveLength(1);
+    expect(balance(ALICE)).toBe(26);
+    expect(credits.accounts.entries(ALICE, 10).filter(({ kind }) => kind === 'settle')).toHaveLength(1);
   });
 
   test('nobody begins with less than a hold (G8)', async () => {
-    const { credits, give, run, hold, held } = world();
+    const { credits, give, run, hold, held, balance } = world();
     await give(9);
 
     expect(credits.canBegin(ALICE)).toBe(false);
     expect(await hold(await run())).toBe(false);
     expect(held()).toEqual([]);
-    expect(credits.balance(ALICE)).toBe(9);
+    expect(balance(ALICE)).toBe(9);
   });
 
   test('the same run is held once, however often its opening is repeated (G4)', async () => {
-    const { credits, give, run, hold } = world();
+    const { give, run, hold, balance } = world();
     await give(30);
     const one = await run();
 
     await hold(one);
     await hold(one);
 
-    expect(credits.balance(ALICE)).toBe(20);
+    expect(balance(ALICE)).toBe(20);
   });
 
   test('a run without a hold gets one before its first model call', async () => {
-    const { credits, give, run, held } = world();
+    const { credits, give, run, held, balance } = world();
     await give(10);
 
     expect(await credits.maySpend(await run(), 2)).toBe(true);
 
     expect(held()).toHaveLength(1);
-    expect(credits.balance(ALICE)).toBe(0);
+    expect(balance(ALICE)).toBe(0);
   });
 
   test('a run that has ended gets none: nobody would settle it', async () => {
-    const { credits, give, run, end, held } = world();
+    const { credits, give, run, end, held, balance } = world();
     await give(10);
     const one = await run();
     await end(one.id);
@@ -131,26 +132,26 @@ describe('holds', () => {
     expect(await credits.maySpend(one, 2)).toBe(false);
 
     expect(held()).toEqual([]);
-    expect(credits.balance(ALICE)).toBe(10);
+    expect(balance(ALICE)).toBe(10);
   });
 });
 
 describe('spending', () => {
   test('a used-up hold is raised from what is left, and then the run may spend no more (G8)', async () => {
-    const { credits, give, run, hold } = world();
+    const { credits, give, run, hold, balance } = world();
     await give(13);
     const one = await run();
     await hold(one);
 
     await credits.spend(one, tokens(10));
     expect(await credits.maySpend(one, 2)).toBe(true);
-    expect(credits.balance(ALICE)).toBe(0);
+    expect(balance(ALICE)).toBe(0);
     await credits.spend(one, tokens(3));
     expect(await credits.maySpend(one, 3)).toBe(false);
   });
 
   test('a call that costs more than there is takes all there is and nothing beyond', async () => {
-    const { credits, give, run, hold, end, sumOfEntries } = world();
+    const { credits, give, run, hold, end, sumOfEntries, balance } = world();
     await give(15);
     const one = await run();
     await hold(one);
@@ -158,12 +159,12 @@ describe('spending', () => {
     await credits.spend(one, tokens(1_000));
     await end(one.id);
 
-    expect(credits.balance(ALICE)).toBe(0);
+    expect(balance(ALICE)).toBe(0);
     expect(sumOfEntries()).toBe(0);
   });
 
   test.each([Number.NaN, Number.POSITIVE_INFINITY, -5, 0])('a price of %s costs nothing', async (price) => {
-    const { credits, give, run, hold, end } = world({ policy: { ...POLICY, priceOf: () => price } });
+    const { credits, give, run, hold, end, balance } = world({ policy: { ...POLICY, priceOf: () => price } });
     await give(15);
     const one = await run();
     await hold(one);
@@ -171,11 +172,11 @@ describe('spending', () => {
     await credits.spend(one, tokens(1));
     await end(one.id);
 
-    expect(credits.balance(ALICE)).toBe(15);
+    expect(balance(ALICE)).toBe(15);
   });
 
   test('a part of a credit counts as a whole one', async () => {
-    const { credits, give, run, hold, end } = world({ policy: { ...POLICY, priceOf: () => 0.2 } });
+    const { credits, give, run, hold, end, balance } = world({ policy: { ...POLICY, priceOf: () => 0.2 } });
     await give(15);
     const one = await run();
     await hold(one);
@@ -183,11 +184,11 @@ describe('spending', () => {
     await credits.spend(one, tokens(1));
     await end(one.id);
 
-    expect(credits.balance(ALICE)).toBe(14);
+    expect(balance(ALICE)).toBe(14);
   });
 
   test('what a straggler spends after the end is nobody’s', async () => {
-    const { credits, give, run, hold, end } = world();
+    const { credits, give, run, hold, end, balance } = world();
     await give(15);
     const one = await run();
     await hold(one);
@@ -195,7 +196,7 @@ describe('spending', () => {
 
     await credits.spend(one, tokens(5));
 
-    expect(credits.balance(ALICE)).toBe(15);
+    expect(balance(ALICE)).toBe(15);
   });
 });
 
@@ -213,28 +214,37 @@ describe('accounts', () => {
   });
 
   test('a new account is given its first credits once', async () => {
-    const { credits, run, hold, end } = world({ policy: { ...POLICY, initial: 12 } });
-    expect(credits.balance(ALICE)).toBe(12);
+    const { credits, run, hold, end, balance } = world({ policy: { ...POLICY, initial: 12 } });
+    expect(balance(ALICE)).toBe(12);
     const one = await run();
     await hold(one);
     await credits.spend(one, tokens(10));
     await end(one.id);
 
-    expect(credits.balance(ALICE)).toBe(2);
+    expect(balance(ALICE)).toBe(2);
     expect(await hold(await run())).toBe(false);
   });
 
+  test('an account that was filled before its owner came is given its first credits too', async () => {
+    const { give, run, hold, balance } = world({ policy: { ...POLICY, initial: 12 } });
+    await give(5);
+
+    expect(balance(ALICE)).toBe(17);
+    await hold(await run());
+    expect(balance(ALICE)).toBe(7);
+  });
+
   test('an operator can take back no more than there is', async () => {
-    const { give, credits } = world();
+    const { give, balance } = world();
     await give(5);
 
     expect(await give(-6)).toBeNull();
     expect(await give(-5)).toBe(0);
-    expect(credits.balance(ALICE)).toBe(0);
+    expect(balance(ALICE)).toBe(0);
   });
 
   test('what one person spends is not taken from another (G13)', async () => {
-    const { credits, give, run, hold, end } = world();
+    const { credits, give, run, hold, end, balance } = world();
     await give(20);
     await give(20, BOB);
     const one = await run(BOB);
@@ -242,8 +252,8 @@ describe('accounts', () => {
     await credits.spend(one, tokens(7));
     await end(one.id);
 
-    expect(credits.balance(ALICE)).toBe(20);
-    expect(credits.balance(BOB)).toBe(13);
+    expect(balance(ALICE)).toBe(20);
+    expect(balance(BOB)).toBe(13);
   });
 });
 
@@ -257,7 +267,7 @@ test('whatever runs do side by side, no account falls below zero and the entries
   );
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
-      const { credits, give, run, hold, end, held, sumOfEntries } = world();
+      const { credits, give, run, hold, end, held, sumOfEntries, balance } = world();
       const begun: Awaited<ReturnType<typeof run>>[] = [];
       await Promise.all(
         steps.map(async (one) => {
@@ -274,8 +284,8 @@ test('whatever runs do side by side, no account falls below zero and the entries
         }),
       );
       const reserved = held().reduce((sum, { amount }) => sum + amount, 0);
-      expect(credits.balance(ALICE)).toBeGreaterThanOrEqual(0);
-      expect(sumOfEntries()).toBe(credits.balance(ALICE) + reserved);
+      expect(balance(ALICE)).toBeGreaterThanOrEqual(0);
+      expect(sumOfEntries()).toBe(balance(ALICE) + reserved);
     }),
     { numRuns: 40 },
   );
