@@ -3,15 +3,18 @@
  * a limit, and the first that exceeds it, panics or meets a store that cannot commit ends the process (`onFatal`), because a ratchet whose state is in
  * doubt must not encrypt again. Whoever waited gets CryptoUnavailable, so rows are tried again after the restart.
  */
-import type { OlmMachine } from '@matrix-org/matrix-sdk-crypto-wasm';
-import type { DeviceId, MegolmSessionId, RoomId, UserId } from '../../src/ids.ts';
-import type { JsonObject } from '../../src/json.ts';
+import * as wasm from '@matrix-org/matrix-sdk-crypto-wasm';
+import { type DeviceId, type MegolmSessionId, parseUserId, type RoomId, type UserId } from '../../src/ids.ts';
+import { isJsonObject, type JsonObject } from '../../src/json.ts';
 import type { Logger } from '../../src/observe/logger.ts';
-import type { Result } from '../../src/result.ts';
+import { err, ok, type Result } from '../../src/result.ts';
 import type { Clock } from '../../src/time.ts';
-import type { CryptoDb, ToDeviceBatch } from './crypto-db.ts';
+import { type CryptoDb, damagedRemedy, type ToDeviceBatch } from './crypto-db.ts';
 import type { RoomEncryption } from './crypto-service.ts';
-import type { Lock } from './lock.ts';
+import { type DurableIdb, mountIndexedDb } from './durable-idb.ts';
+import { createGuard } from './engine-guard.ts';
+import { type OutgoingRequest, readRequest, requestType } from './engine-request.ts';
+import { createLock, type Lock } from './lock.ts';
 
 export interface EngineOptions {
   readonly userId: UserId;
@@ -24,22 +27,13 @@ export interface EngineOptions {
   /** Called once; the process must end. No key material in the reason. */
   readonly onFatal: (reason: string) => void;
 }
-
-/** What the engine wants sent. The body is JSON text, sent as it is. */
-export type OutgoingRequest =
-  | { readonly kind: 'keys_upload' | 'keys_query' | 'keys_claim'; readonly id: string; readonly body: string }
-  /** No id: made by hand (cross-signing), the engine waits for no answer. */
-  | { readonly kind: 'signatures'; readonly id: string | null; readonly body: string }
-  | { readonly kind: 'to_device'; readonly id: string; readonly eventType: string; readonly txnId: string; readonly body: string }
-  /** A message of a verification. */
-  | {
-      readonly kind: 'room_message';
-      readonly id: string;
-      readonly roomId: RoomId;
-      readonly eventType: string;
-      readonly txnId: string;
-      readonly body: string;
-    };
+export interface EngineProblem {
+  /** `STORE_KEY_WRONG`: the key does not open the store. `STORE_OF_ANOTHER`: it belongs to another account or device. */
+  readonly code: 'STORE_KEY_WRONG' | 'STORE_OF_ANOTHER' | 'CRYPTO_DB_DAMAGED';
+  /** One sentence for the operator. */
+  readonly remedy: string;
+  readonly cause?: unknown;
+}
 
 /** What became of a to-device event. */
 export interface ReceivedToDevice {
@@ -63,11 +57,15 @@ export interface Decrypted {
   readonly event: JsonObject;
   readonly sender: string;
   readonly senderDevice: string | null;
+  /** Curve25519 of the device, unpadded base64. */
   readonly senderKey: string;
   readonly shield: DeviceShield;
 }
 export type DecryptProblem =
-  | { readonly code: 'missing_key' | 'index_too_old'; readonly withheld: string | null }
+  | {
+      readonly code: 'missing_key' | 'index_too_old' /** Code of the refusal, when the sender's device refused us the key. */;
+      readonly withheld: string | null;
+    }
   | { readonly code: 'mismatched_sender' | 'unreadable' };
 
 export interface Engine {
@@ -83,26 +81,229 @@ export interface Engine {
   /** The answer's JSON text. Nothing happens for a request without an id. */
   markSent(request: OutgoingRequest, answer: string): Promise<void>;
 
+  /** Users whose devices were never asked for are then asked for by `outgoing`. */
   trackUsers(users: readonly UserId[]): Promise<void>;
-  /** Users whose devices changed or were never asked for are asked for by `outgoing`. */
+  /** The claim of one-time keys that is needed before a key can be shared with them. */
   missingSessions(users: readonly UserId[]): Promise<OutgoingRequest | null>;
   /** To-device messages that carry the room's key to every device that lacks it; makes or rotates the key when it must. */
   shareRoomKey(room: RoomEncryption): Promise<readonly OutgoingRequest[]>;
   /** Only after shareRoomKey under the same lock; the ratchet is on disk when it resolves. @returns content of `m.room.encrypted` */
   encrypt(room: RoomId, event: { readonly type: string; readonly content: JsonObject }): Promise<JsonObject>;
+  /** The whole event as it came from the homeserver. */
   decrypt(event: JsonObject, room: RoomId): Promise<Result<Decrypted, DecryptProblem>>;
 
   /** Sessions whose key arrived (or was refused to us) and is on disk. */
   onKeys(listener: (sessions: readonly MegolmSessionId[]) => void): void;
+  /** How many are in the store. */
   roomKeys(): Promise<number>;
 
   /** One call of the engine itself, under its limit: verification and identity, within this folder. `name` is for the log. */
-  call<T>(name: string, work: (machine: OlmMachine) => T | Promise<T>): Promise<T>;
+  call<T>(name: string, work: (machine: wasm.OlmMachine) => T | Promise<T>): Promise<T>;
   /** One at a time: everything from asking who reads until the ciphertext exists. */
   readonly sharing: Lock;
   close(): Promise<void>;
 }
 
-export declare function openEngine(options: EngineOptions): Promise<Engine>;
-/** A request that a verification made, in our terms. */
-export declare function readRequest(raw: unknown): OutgoingRequest;
+export async function openEngine(options: EngineOptions): Promise<Result<Engine, EngineProblem>> {
+  const { userId, deviceId, db, logger, clock } = options;
+  const guard = createGuard({ clock, onFatal: options.onFatal });
+  await wasm.initAsync();
+  let idb: DurableIdb;
+  try {
+    idb = await mountIndexedDb({ sqlite: db.sqlite, onFatal: () => guard.fail('the key store could not be written') });
+  } catch (cause) {
+    guard.close();
+    return err({ code: 'CRYPTO_DB_DAMAGED', remedy: damagedRemedy(db.path), cause });
+  }
+  const opened = await openMachine({ ...options, name: idb.name, call: guard.call });
+  if (!opened.ok) {
+    guard.close();
+    await idb.close();
+    return opened;
+  }
+  const machine = opened.value;
+  // Both would ask or answer other devices of the oracle, which has none.
+  machine.roomKeyRequestsEnabled = false;
+  machine.roomKeyForwardingEnabled = false;
+
+  const call = <T>(name: string, work: (machine: wasm.OlmMachine) => T | Promise<T>): Promise<T> => guard.call(name, () => work(machine));
+  const listeners: ((sessions: readonly MegolmSessionId[]) => void)[] = [];
+  const announce = async (sessions: readonly { readonly sessionId: string }[]): Promise<void> => {
+    const ids = sessions.map(({ sessionId }) => sessionId as MegolmSessionId);
+    for (const listener of listeners) listener(ids);
+  };
+  await call('register', () => {
+    machine.registerRoomKeyUpdatedCallback(announce);
+    machine.registerRoomKeysWithheldCallback(announce);
+  });
+  const shared = new Set<RoomId>();
+
+  return ok({
+    userId,
+    deviceId,
+    identityKeys: { ed25519: machine.identityKeys.ed25519.toBase64(), curve25519: machine.identityKeys.curve25519.toBase64() },
+
+    async receive({ events, changed, left, oneTimeKeys, unusedFallback }) {
+      const processed = await call('receive', () => {
+        const lists = new wasm.DeviceLists(toUserIds(changed), toUserIds(left));
+        const counts = new Map(Object.entries(oneTimeKeys ?? {}));
+        const unused = unusedFallback === null ? undefined : new Set(unusedFallback);
+        // Both read the batch alike but for an algorithm that `counts` leaves out: none left, or not said.
+        const method = oneTimeKeys === null ? 'receiveSyncChangesMsc4186' : 'receiveSyncChanges';
+        return machine[method](JSON.stringify(events), lists, counts, unused, new wasm.DecryptionSettings(wasm.TrustRequirement.Untrusted));
+      });
+      const received = processed.map(readReceived);
+      const unreadable = received.filter(({ kind }) => kind === 'unreadable' || kind === 'invalid').length;
+      if (unreadable > 0) logger.warn({ count: unreadable }, 'messages to the device could not be read');
+      return received;
+    },
+    outgoing: async () => (await call('outgoing', () => machine.outgoingRequests())).map(readRequest),
+    async markSent(request, answer) {
+      const { id } = request;
+      if (id !== null) await call('mark_sent', () => machine.markRequestAsSent(id, requestType(request), answer));
+    },
+
+    trackUsers: (users) => call('track', () => machine.updateTrackedUsers(toUserIds(users))),
+    async missingSessions(users) {
+      const claim = await call('missing_sessions', () => machine.getMissingSessions(toUserIds(users)));
+      return claim == null ? null : readRequest(claim);
+    },
+    async shareRoomKey(room) {
+      const requests = await call('share', () =>
+        machine.shareRoomKey(new wasm.RoomId(room.roomId), toUserIds(room.readers), buildSettings(room)),
+      );
+      shared.add(room.roomId);
+      return requests.map(readRequest);
+    },
+    async encrypt(room, { type, content }) {
+      // The engine panics.
+      if (!shared.has(room)) throw new Error('a room key must be shared before it is used');
+      return JSON.parse(await call('encrypt', () => machine.encryptRoomEvent(new wasm.RoomId(room), type, JSON.stringify(content))));
+    },
+    async decrypt(event, room) {
+      try {
+        const settings = new wasm.DecryptionSettings(wasm.TrustRequirement.Untrusted);
+        return ok(
+          readDecrypted(await call('decrypt', () => machine.decryptRoomEvent(JSON.stringify(event), new wasm.RoomId(room), settings))),
+        );
+      } catch (error) {
+        if (error instanceof wasm.MegolmDecryptionError) return err(readDecryptProblem(error));
+        throw error;
+      }
+    },
+
+    onKeys: (listener) => void listeners.push(listener),
+    roomKeys: async () => (await call('count', () => machine.roomKeyCounts())).total,
+    call,
+    sharing: createLock(),
+    async close() {
+      guard.close();
+      machine.close();
+      await idb.close();
+    },
+  });
+}
+
+interface OpenMachineOptions extends EngineOptions {
+  readonly name: string;
+  readonly call: <T>(name: string, work: () => Promise<T>) => Promise<T>;
+}
+async function openMachine({
+  userId,
+  deviceId,
+  db,
+  storeKey,
+  logger,
+  name,
+  call,
+}: OpenMachineOptions): Promise<Result<wasm.OlmMachine, EngineProblem>> {
+  let handle: wasm.StoreHandle;
+  try {
+    handle = await call('open_store', () => wasm.StoreHandle.openWithKey(name, Uint8Array.from(storeKey)));
+  } catch (cause) {
+    const remedy = `CRYPTO_KEY_FILE does not hold the key that ${db.path} was encrypted with: put that key back. If it is lost, move the store away: the oracle makes a new device with the same identity.`;
+    return err({ code: 'STORE_KEY_WRONG', remedy, cause });
+  }
+  try {
+    const log = quiet(logger);
+    return ok(await call('open', () => wasm.OlmMachine.initFromStore(new wasm.UserId(userId), new wasm.DeviceId(deviceId), handle, log)));
+  } catch (cause) {
+    const remedy = `${db.path} belongs to another account or device than ${userId}: each oracle needs a DATA_DIR of its own.`;
+    return err({ code: 'STORE_OF_ANOTHER', remedy, cause });
+  }
+}
+
+/** What the engine says may name rooms, people and keys: a line of it is a count of trouble, no more (G12). */
+function quiet(logger: Logger): { debug(): void; info(): void; warn(line: unknown): void; error(line: unknown): void } {
+  return {
+    debug: () => undefined,
+    info: () => undefined,
+    warn: (line) => logger.warn({ type: moduleOf(line) }, 'the cryptographic engine warns'),
+    error: (line) => logger.warn({ type: moduleOf(line) }, 'the cryptographic engine reports an error'),
+  };
+}
+/** `WARN matrix_sdk_crypto::machine: text…`: where it was said. */
+const moduleOf = (line: unknown): string => /^\s*\w+ ([\w:]{1,100}): /u.exec(String(line))?.[1] ?? 'unknown';
+
+/** Fresh ones for every call, which takes them over. What is no user id is left out: the list comes from the homeserver. */
+const toUserIds = (users: readonly string[]): wasm.UserId[] => users.filter((user) => parseUserId(user).ok).flatMap(toUserId);
+function toUserId(user: string): wasm.UserId[] {
+  try {
+    return [new wasm.UserId(user)];
+  } catch {
+    // Stricter than we are about server names: it can have no device.
+    return [];
+  }
+}
+
+const US_PER_MS = 1_000n;
+const VISIBILITY = {
+  invited: wasm.HistoryVisibility.Invited,
+  joined: wasm.HistoryVisibility.Joined,
+  shared: wasm.HistoryVisibility.Shared,
+  world_readable: wasm.HistoryVisibility.WorldReadable,
+} as const satisfies Record<RoomEncryption['historyVisibility'], wasm.HistoryVisibility>;
+
+function buildSettings({ historyVisibility, rotationPeriodMs, rotationPeriodMessages }: RoomEncryption): wasm.EncryptionSettings {
+  const settings = new wasm.EncryptionSettings();
+  settings.historyVisibility = VISIBILITY[historyVisibility];
+  settings.sharingStrategy = wasm.CollectStrategy.allDevices();
+  if (rotationPeriodMs !== null) settings.rotationPeriod = BigInt(Math.trunc(rotationPeriodMs)) * US_PER_MS;
+  if (rotationPeriodMessages !== null) settings.rotationPeriodMessages = BigInt(Math.trunc(rotationPeriodMessages));
+  return settings;
+}
+
+const RECEIVED: Readonly<Record<wasm.ProcessedToDeviceEventType, ReceivedToDevice['kind']>> = {
+  [wasm.ProcessedToDeviceEventType.Decrypted]: 'decrypted',
+  [wasm.ProcessedToDeviceEventType.UnableToDecrypt]: 'unreadable',
+  [wasm.ProcessedToDeviceEventType.PlainText]: 'plain',
+  [wasm.ProcessedToDeviceEventType.Invalid]: 'invalid',
+};
+function readReceived({ type, rawEvent }: { readonly type: wasm.ProcessedToDeviceEventType; readonly rawEvent: string }): ReceivedToDevice {
+  const event: unknown = JSON.parse(rawEvent);
+  return isJsonObject(event) ? { kind: RECEIVED[type], event } : { kind: 'invalid', event: {} };
+}
+
+const SHIELD: Readonly<Record<wasm.ShieldStateCode, DeviceShield>> = {
+  [wasm.ShieldStateCode.AuthenticityNotGuaranteed]: 'not_guaranteed',
+  [wasm.ShieldStateCode.UnknownDevice]: 'unknown_device',
+  [wasm.ShieldStateCode.UnsignedDevice]: 'unsigned_device',
+  [wasm.ShieldStateCode.UnverifiedIdentity]: 'identity_not_verified',
+  [wasm.ShieldStateCode.VerificationViolation]: 'verification_violation',
+  [wasm.ShieldStateCode.MismatchedSender]: 'mismatched_sender',
+};
+function readDecrypted(decrypted: wasm.DecryptedRoomEvent): Decrypted {
+  const code = decrypted.shieldState(true).code;
+  return {
+    event: JSON.parse(decrypted.event),
+    sender: decrypted.sender.toString(),
+    senderDevice: decrypted.senderDevice?.toString() ?? null,
+    senderKey: decrypted.senderCurve25519Key,
+    shield: code === undefined ? 'verified' : SHIELD[code],
+  };
+}
+function readDecryptProblem({ code, withheldCode }: wasm.MegolmDecryptionError): DecryptProblem {
+  if (code === wasm.DecryptionErrorCode.MissingRoomKey) return { code: 'missing_key', withheld: withheldCode ?? null };
+  if (code === wasm.DecryptionErrorCode.UnknownMessageIndex) return { code: 'index_too_old', withheld: withheldCode ?? null };
+  return { code: code === wasm.DecryptionErrorCode.MismatchedSender ? 'mismatched_sender' : 'unreadable' };
+}
