@@ -166,23 +166,25 @@ function attempt<T>(choose: () => T): { value: T } | { error: unknown } {
 /** Messages with their valid edits: same sender, `m.new_content` there, target a message that was seen. */
 export function readMessages(events: readonly SeenEvent[]): SeenMessage[] {
   const byId = new Map<string, { first: SeenEvent; edits: SeenEvent[] }>();
+  const edits: [string, SeenEvent][] = [];
   const redacted = new Set<string>();
   for (const seen of events) {
     const { event } = seen;
     if (event.type === 'm.room.redaction') redacted.add(String(event.content['redacts'] ?? event.redacts));
     if (event.type !== 'm.room.message') continue;
     const target = relationOf(event.content, 'm.replace');
-    if (target === undefined) {
-      byId.set(event.event_id, { first: seen, edits: [] });
-      continue;
-    }
-    const original = byId.get(target);
-    if (original?.first.event.sender === event.sender && isJsonObject(event.content['m.new_content'])) original.edits.push(seen);
+    if (target === undefined) byId.set(event.event_id, { first: seen, edits: [] });
+    else edits.push([target, seen]);
   }
-  return [...byId.values()].map(({ first, edits }) =>
+  // Afterwards, because an edit may be decrypted before what it replaces.
+  for (const [target, seen] of edits) {
+    const original = byId.get(target);
+    if (original?.first.event.sender === seen.event.sender && isJsonObject(seen.event.content['m.new_content'])) original.edits.push(seen);
+  }
+  return [...byId.values()].map(({ first, edits: own }) =>
     buildMessage(
       first,
-      edits.filter(({ event }) => !redacted.has(event.event_id)),
+      own.filter(({ event }) => !redacted.has(event.event_id)),
       redacted,
     ),
   );

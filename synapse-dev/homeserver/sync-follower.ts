@@ -6,7 +6,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { JsonObject } from '../../src/json.ts';
 import { MatrixError } from './matrix-request.ts';
 import { createRoomLog, type RoomLog, type RoomWatch } from './room-watch.ts';
-import type { JoinedRoom, MatrixEvent, SyncAnswer, UserClient } from './user-client.ts';
+import type { Cipher, JoinedRoom, MatrixEvent, SyncAnswer, UserClient } from './user-client.ts';
 
 export interface InviteSeen {
   readonly roomId: string;
@@ -30,8 +30,10 @@ const FILTER: JsonObject = {
   room: { account_data: { not_types: ['*'] }, timeline: { limit: 100 }, state: { lazy_load_members: true } },
 };
 
-export function createSyncFollower(client: UserClient): SyncFollower {
+export function createSyncFollower(client: UserClient, cipher?: Cipher): SyncFollower {
   const abort = new AbortController();
+  /** Encrypted events whose key has not come. */
+  const unread: { readonly roomId: string; readonly event: MatrixEvent }[] = [];
   const logs = new Map<string, RoomLog>();
   const invites = new Map<string, InviteSeen>();
   const inviteWaiters = new Set<() => void>();
@@ -48,7 +50,7 @@ export function createSyncFollower(client: UserClient): SyncFollower {
     const known = logs.has(roomId);
     const missed = limited && known && since !== undefined ? await readGap(roomId, { from: gapEnd, to: since }) : [];
     const log = logOf(roomId);
-    log.append([...missed, ...events], at);
+    log.append(await readAll(roomId, [...missed, ...events]), at);
     for (const event of room.ephemeral?.events ?? []) {
       if (event.type === 'm.typing') log.appendTyping({ at, userIds: (event.content['user_ids'] ?? []) as string[] });
     }
@@ -65,7 +67,26 @@ export function createSyncFollower(client: UserClient): SyncFollower {
     return events.reverse();
   }
 
+  /** What can be read now; the rest is looked at again when keys arrive. */
+  async function readAll(roomId: string, events: readonly MatrixEvent[]): Promise<readonly MatrixEvent[]> {
+    if (cipher === undefined) return events;
+    const readable: MatrixEvent[] = [];
+    for (const event of events) {
+      const opened = await cipher.open(event, roomId);
+      if (opened === null) unread.push({ roomId, event });
+      else readable.push(opened);
+    }
+    return readable;
+  }
+
+  async function takeKeys(answer: SyncAnswer): Promise<void> {
+    await cipher?.receive(answer);
+    if ((answer.to_device?.events ?? []).length === 0) return;
+    for (const { roomId, event } of unread.splice(0)) logOf(roomId).append(await readAll(roomId, [event]), performance.now());
+  }
+
   async function take(answer: SyncAnswer): Promise<void> {
+    await takeKeys(answer);
     const { join = {}, leave = {}, invite = {} } = answer.rooms ?? {};
     for (const [roomId, room] of [...Object.entries(join), ...Object.entries(leave)]) {
       invites.delete(roomId);

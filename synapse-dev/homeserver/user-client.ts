@@ -27,6 +27,10 @@ export interface MessagesPage {
 }
 export interface SyncAnswer {
   readonly next_batch: string;
+  readonly to_device?: { readonly events?: readonly JsonObject[] };
+  readonly device_lists?: { readonly changed?: readonly string[]; readonly left?: readonly string[] };
+  readonly device_one_time_keys_count?: Readonly<Record<string, number>>;
+  readonly device_unused_fallback_key_types?: readonly string[];
   readonly rooms?: {
     readonly join?: Record<string, JoinedRoom>;
     readonly leave?: Record<string, JoinedRoom>;
@@ -93,10 +97,20 @@ export interface UserClient extends UserSession {
   close(): void;
 }
 
+/** What makes a client one that encrypts (encrypted-client.ts). */
+export interface Cipher {
+  /** Keys and news of devices, before the events of the same answer are read. */
+  receive(answer: SyncAnswer): Promise<void>;
+  /** The event in the clear; null when it cannot be read (yet). Events that are not encrypted come back as they are. */
+  open(event: MatrixEvent, roomId: string): Promise<MatrixEvent | null>;
+  /** What to send in place of this; itself in a room that is not encrypted. */
+  seal(roomId: string, event: { readonly type: string; readonly content: JsonObject }): Promise<{ type: string; content: JsonObject }>;
+}
+
 const C = '/_matrix/client/v3';
 const SYNC_GRACE_MS = 30_000;
 
-export function createUserClient(session: UserSession & { readonly baseUrl: string }): UserClient {
+export function createUserClient(session: UserSession & { readonly baseUrl: string }, cipher?: Cipher): UserClient {
   const { baseUrl, userId, accessToken, deviceId } = session;
   let follower: SyncFollower | undefined;
   const request = <T = JsonObject>(method: string, path: string, options: Omit<MatrixRequestOptions, 'accessToken'> = {}): Promise<T> =>
@@ -120,8 +134,12 @@ export function createUserClient(session: UserSession & { readonly baseUrl: stri
     leave: (id) => done(request('POST', `${room(id)}/leave`, { body: {} })),
     kick: (id, user, reason) =>
       done(request('POST', `${room(id)}/kick`, { body: { user_id: user, ...(reason === undefined ? {} : { reason }) } })),
-    send: (id, content, { type = 'm.room.message', txnId = randomUUID() } = {}) =>
-      eventId(request('PUT', `${room(id)}/send/${encodeURIComponent(type)}/${encodeURIComponent(txnId)}`, { body: content })),
+    async send(id, content, { type = 'm.room.message', txnId = randomUUID() } = {}) {
+      const sent = (await cipher?.seal(id, { type, content })) ?? { type, content };
+      return eventId(
+        request('PUT', `${room(id)}/send/${encodeURIComponent(sent.type)}/${encodeURIComponent(txnId)}`, { body: sent.content }),
+      );
+    },
     sendText: (id, body, { content = {}, ...options } = {}) => client.send(id, { msgtype: 'm.text', body, ...content }, options),
     sendState: (id, type, content, stateKey = '') =>
       eventId(request('PUT', `${room(id)}/state/${encodeURIComponent(type)}/${encodeURIComponent(stateKey)}`, { body: content })),
@@ -172,11 +190,11 @@ export function createUserClient(session: UserSession & { readonly baseUrl: stri
       return done(request('PUT', `${room(id)}/typing/${encodeURIComponent(userId)}`, { body }));
     },
     watchRoom(id) {
-      follower ??= createSyncFollower(client);
+      follower ??= createSyncFollower(client, cipher);
       return follower.watch(id);
     },
     waitForInvite(predicate = () => true, timeoutMs) {
-      follower ??= createSyncFollower(client);
+      follower ??= createSyncFollower(client, cipher);
       return follower.waitForInvite(predicate, timeoutMs);
     },
     close() {
