@@ -98,9 +98,14 @@ export const sessionIdOf = (root: EventId): SessionId => root as SessionId;
 export const answerTxnId = (run: RunId, seq: number): OutboxTxnId => `answer.${run}.${seq}` as OutboxTxnId;
 /** `<kind>.<event id>`: one notice of a kind per cause. */
 export const noticeTxnId = (kind: NoticeKind, cause: EventId | RoomId | string): OutboxTxnId => `${kind}.${cause}` as OutboxTxnId;
+/** Of a message of an emoji verification: `verify.<id of the engine's request>`. */
+export const verifyTxnId = (request: string): OutboxTxnId => noticeTxnId('verify', request);
+/** The engine's request behind it; null when the row is none of a verification. */
+export const readVerifyTxnId = (txnId: string): string | null => (txnId.startsWith('verify.') ? txnId.slice('verify.'.length) : null);
 export type NoticeKind =
   | 'refusal'
   | 'parked'
+  | 'unreadable'
   | 'late'
   | 'hello'
   | 'gave-up'
@@ -110,4 +115,6 @@ export type NoticeKind =
   | 'tool'
   | 'command'
   | 'receipt'
-  | 'lock';
+  | 'lock'
+  | 'verify'
+  | 'emoji';

@@ -80,8 +80,6 @@ export function createKeyIntake({ store, engine, logger, onReceived }: KeyIntake
   }
   async function receive(batch: ToDeviceBatch): Promise<void> {
     const received = await engine.receive(batch);
-    const unreadable = received.filter(({ kind }) => kind === 'unreadable').length;
-    if (unreadable > 0) logger.warn({ count: unreadable, reason: 'unreadable' }, 'to-device events could not be decrypted');
     if (received.length > 0) await onReceived?.(received);
   }
 
