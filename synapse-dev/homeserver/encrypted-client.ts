@@ -30,8 +30,11 @@ export interface EncryptedClientOptions {
 }
 /** Rooms that it makes are encrypted. */
 export interface EncryptedClient extends UserClient {
-  /** Ed25519 key of this device, unpadded base64. */
-  readonly fingerprint: string;
+  /** The same account without any cryptography; must not sync, that would take the keys away. */
+  readonly wire: UserClient;
+  isEncrypted(roomId: string): Promise<boolean>;
+  /** `close`, and waits until the engine has written what it is about to write. */
+  end(): Promise<void>;
 }
 
 const C = '/_matrix/client/v3';
@@ -47,7 +50,8 @@ export async function createEncryptedClient({ session, store }: EncryptedClientO
     await StoreHandle.open(store ?? null, null, SILENT),
     SILENT,
   );
-  const cipher = createCipher(machine, createUserClient(session));
+  const wire = createUserClient(session);
+  const cipher = createCipher(machine, wire);
   await cipher.flush();
   const client = createUserClient(session, cipher);
   const createRoom = (options: JsonObject = {}): Promise<string> => {
@@ -56,26 +60,29 @@ export async function createEncryptedClient({ session, store }: EncryptedClientO
   };
   return {
     ...client,
-    fingerprint: machine.identityKeys.ed25519.toBase64(),
+    wire,
+    isEncrypted: cipher.isEncrypted,
     createRoom,
     createDirectRoom: (invitee) => createRoom({ preset: 'trusted_private_chat', is_direct: true, invite: [invitee] }),
-    close() {
+    async end() {
       client.close();
-      machine.close();
+      await cipher.end();
     },
   };
 }
 
-interface FlushingCipher extends Cipher {
+interface OwnCipher extends Cipher {
   /** Uploads what the engine wants uploaded. */
   flush(): Promise<void>;
+  isEncrypted(roomId: string): Promise<boolean>;
+  end(): Promise<void>;
 }
 type EngineRequest = Awaited<ReturnType<OlmMachine['outgoingRequests']>>[number];
 
 /** A new one for each call: the engine takes it away. */
 const anyDevice = () => new DecryptionSettings(TrustRequirement.Untrusted);
 
-function createCipher(machine: OlmMachine, wire: UserClient): FlushingCipher {
+function createCipher(machine: OlmMachine, wire: UserClient): OwnCipher {
   const encrypted = new Set<string>();
   let last: Promise<unknown> = Promise.resolve();
   /** The engine hands out a request until it hears the answer, and a key must be shared and used in one go: one piece of work at a time. */
@@ -121,8 +128,23 @@ function createCipher(machine: OlmMachine, wire: UserClient): FlushingCipher {
     for (const request of await machine.shareRoomKey(new RoomId(roomId), users(), sharing)) await send(request);
   }
 
+  async function decrypt(event: MatrixEvent, roomId: string): Promise<MatrixEvent | null> {
+    try {
+      const { event: opened } = await machine.decryptRoomEvent(JSON.stringify(event), new RoomId(roomId), anyDevice());
+      const { type, content } = JSON.parse(opened) as Pick<MatrixEvent, 'type' | 'content'>;
+      const relation = event.content['m.relates_to'];
+      return { ...event, type, content: { ...content, ...(isJsonObject(relation) ? { 'm.relates_to': relation } : {}) } };
+    } catch (error) {
+      // Whatever is wrong with it, a person sees "could not be decrypted".
+      if (error instanceof MegolmDecryptionError) return null;
+      throw error;
+    }
+  }
+
   return {
+    isEncrypted,
     flush: () => alone(flush),
+    end: () => alone(async () => machine.close()),
     receive: ({ to_device, device_lists, device_one_time_keys_count, device_unused_fallback_key_types: unused }) =>
       alone(async () => {
         await machine.receiveSyncChanges(
@@ -137,19 +159,7 @@ function createCipher(machine: OlmMachine, wire: UserClient): FlushingCipher {
         );
         await flush();
       }),
-    async open(event, roomId) {
-      if (event.type !== 'm.room.encrypted') return event;
-      try {
-        const { event: opened } = await machine.decryptRoomEvent(JSON.stringify(event), new RoomId(roomId), anyDevice());
-        const { type, content } = JSON.parse(opened) as Pick<MatrixEvent, 'type' | 'content'>;
-        const relation = event.content['m.relates_to'];
-        return { ...event, type, content: { ...content, ...(isJsonObject(relation) ? { 'm.relates_to': relation } : {}) } };
-      } catch (error) {
-        // Whatever is wrong with it, a person sees "could not be decrypted".
-        if (error instanceof MegolmDecryptionError) return null;
-        throw error;
-      }
-    },
+    open: (event, roomId) => (event.type === 'm.room.encrypted' ? alone(() => decrypt(event, roomId)) : Promise.resolve(event)),
     seal: (roomId, event) =>
       alone(async () => {
         if (!(await isEncrypted(roomId))) return event;

@@ -2,10 +2,11 @@
  * The demo as a newcomer has it: `npm run demo` as a process, with a real Synapse, from the first start to the last port given back.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import Sqlite from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { isPortFree } from '../../synapse-dev/homeserver/ports.ts';
 import { startModelServer } from '../../synapse-dev/model/server.ts';
@@ -29,7 +30,7 @@ interface Report {
   readonly sidecar: { readonly url: string };
   readonly metrics: { readonly url: string };
   readonly user: { readonly userId: string; readonly did: string };
-  readonly room: { readonly roomId: string };
+  readonly room: { readonly roomId: string; readonly encrypted: boolean };
   readonly model: { readonly name: string; readonly baseUrl: string };
   readonly readyMs: number;
 }
@@ -162,6 +163,30 @@ test('--say answers each prompt in one message that grows, and --json says how',
   expect(time?.answer.finalText).toMatch(/\d{4}-\d{2}-\d{2}/u);
 });
 
+/** Every event of the homeserver's database, as text. */
+function storedEvents(): string {
+  const database = new Sqlite(join(data, 'synapse', 'homeserver.db'), { readonly: true, fileMustExist: true });
+  try {
+    return database
+      .prepare<[], { json: string }>('SELECT json FROM event_json')
+      .all()
+      .map(({ json }) => json)
+      .join('\n');
+  } finally {
+    database.close();
+  }
+}
+
+test('the conversation is encrypted: not a word of it is in the database of the homeserver (G11)', () => {
+  const { room } = reportOf(first);
+  const events = storedEvents();
+
+  expect(room.encrypted).toBe(true);
+  expect(first.stderr).toContain('end-to-end encrypted');
+  expect(events).toContain('m.megolm.v1.aes-sha2');
+  expect(events).not.toMatch(/hello|what time is it|demo model/iu);
+});
+
 test('a demo that is done leaves no process and no port', async () => {
   const { model } = reportOf(first);
 
@@ -170,9 +195,12 @@ test('a demo that is done leaves no process and no port', async () => {
 });
 
 test('what the data folder keeps is readable by its owner only (G12)', async () => {
-  const modes = await Promise.all(['', 'demo.json', 'person.key', 'oracle/oracle.key', 'oracle.log'].map((name) => stat(join(data, name))));
+  const keys = (await readdir(data)).filter((name) => name.startsWith('person-') && name.endsWith('.db'));
+  const files = ['demo.json', 'person.key', 'oracle/oracle.key', 'oracle.log', ...keys];
+  const modes = await Promise.all(['', ...files].map((name) => stat(join(data, name))));
 
-  expect(modes.map(({ mode }) => (mode & 0o777).toString(8))).toEqual(['700', '600', '600', '600', '600']);
+  expect(keys).toHaveLength(1);
+  expect(modes.map(({ mode }) => (mode & 0o777).toString(8))).toEqual(['700', ...files.map(() => '600')]);
 });
 
 test('a second start has the same homeserver, person and room, and is ready within 6 s', async () => {
@@ -238,6 +266,14 @@ test('lines from a pipe are answered in order before it ends', async () => {
   expect(code, stderr).toBe(0);
   expect(stdout).toMatch(/one small step[\s\S]*two giant leaps/u);
   await expectNothingLeft();
+});
+
+test('--unencrypted talks in a room in the clear', async () => {
+  const ended = await run(['--unencrypted', '--say', 'hello', '--json', '--data', join(parent, 'clear')]);
+
+  expect(ended.code, ended.stderr).toBe(0);
+  expect(ended.stderr).toContain('the conversation is not encrypted');
+  expect(reportOf(ended)).toMatchObject({ room: { encrypted: false }, prompts: [{ answer: { status: 'completed' } }] });
 });
 
 test.for(['SIGTERM', 'SIGINT'] as const)('%s ends a demo that is starting, and nothing is left', async (signal) => {

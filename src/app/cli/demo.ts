@@ -10,6 +10,8 @@ export interface DemoOptions {
   readonly say?: readonly string[];
   readonly json: boolean;
   readonly data: string;
+  /** The conversation is in the clear. */
+  readonly unencrypted?: boolean;
   /** Port of the homeserver; left out, a free one that is kept. */
   readonly port?: number;
 }

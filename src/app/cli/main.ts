@@ -314,6 +314,7 @@ function addDemo(program: Command): void {
     .option('--say <text...>', 'say this instead of opening a chat, and exit')
     .option('--json', 'with --say: print one JSON document', false)
     .option('--data <dir>', 'folder of the demo: homeserver, keys, log', '.demo')
+    .option('--unencrypted', 'a room in the clear instead of an encrypted one')
     .option('--port <n>', 'port of the homeserver (left out: a free one, which is kept)', parsePort)
     .addHelpText('after', example('demo --say "What time is it?" --json'))
     .action(async (options) => (await import('./demo.ts')).runDemo(options));

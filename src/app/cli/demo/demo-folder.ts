@@ -32,6 +32,8 @@ export interface DemoFolder {
   readonly oracleLog: string;
   readonly oracleKey: SigningKey;
   readonly personKey: SigningKey;
+  /** The file of the encryption keys of one device of the person: with the device they belong to in its name. */
+  personStore(deviceId: string): string;
   /** True when an earlier start made it. */
   readonly known: boolean;
   readonly state: DemoState;
@@ -71,6 +73,7 @@ export async function openDemoFolder(path: string): Promise<DemoFolder> {
         oracleLog: join(dir, 'oracle.log'),
         oracleKey: await readOrMakeKey(oracleKeyFile, dir),
         personKey: await readOrMakeKey(join(dir, 'person.key'), dir),
+        personStore: (deviceId) => join(dir, `person-${deviceId}.db`),
         known: kept !== undefined,
         get state() {
           return state;

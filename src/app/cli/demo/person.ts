@@ -1,7 +1,12 @@
 /**
- * The person of the demo: an ordinary account with an own did:key, whose every line is a signed message through the client-server API. Nothing
- * here is known to the oracle in another way, so what the demo shows is what any signing client can do.
+ * The person of the demo: an ordinary account with an own did:key, whose every line is a signed and encrypted message through the client-server API.
+ * Nothing here is known to the oracle in another way, so what the demo shows is what any signing client can do.
  */
+
+import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import type { EncryptedClient } from '../../../../synapse-dev/homeserver/encrypted-client.ts';
 import { MatrixError } from '../../../../synapse-dev/homeserver/matrix-request.ts';
 import type { RoomWatch } from '../../../../synapse-dev/homeserver/room-watch.ts';
 import type { Homeserver } from '../../../../synapse-dev/homeserver/start-synapse.ts';
@@ -14,7 +19,6 @@ import { CliError } from '../cli-error.ts';
 import type { DemoFolder } from './demo-folder.ts';
 
 export const PERSON = 'demo';
-const DEVICE_ID = 'DEMO';
 const JOINS_WITHIN_MS = 30_000;
 
 /** Past the oracle's own limit of a run (RUN_DEADLINE_S). */
@@ -24,6 +28,8 @@ export interface Person {
   readonly userId: UserId;
   readonly did: Did;
   readonly roomId: RoomId;
+  /** Nobody but the members reads the room, not even the homeserver. */
+  readonly encrypted: boolean;
   readonly watch: RoomWatch;
   /** Signs and sends one line. */
   say(text: string): Promise<{ readonly eventId: string /** By `performance.now()`, just before the send. */; readonly at: number }>;
@@ -31,16 +37,16 @@ export interface Person {
   saidHere(event: { readonly unsigned?: Readonly<Record<string, unknown>> }): boolean;
 }
 
-/** The kept account, or a new one. */
-export async function signIn(homeserver: Homeserver, folder: DemoFolder): Promise<UserClient> {
+/** The kept account, or a new one. A device whose keys are gone cannot go on: it is left behind for a new one. */
+export async function signIn(homeserver: Homeserver, folder: DemoFolder): Promise<UserSession> {
   const { session } = folder.state;
-  if (session !== undefined) {
-    const client = createUserClient({ baseUrl: homeserver.baseUrl, ...session });
-    if (await tokenWorks(client)) return client;
+  if (session !== undefined && existsSync(folder.personStore(session.deviceId))) {
+    if (await tokenWorks(createUserClient({ baseUrl: homeserver.baseUrl, ...session }))) return session;
+    await rm(folder.personStore(session.deviceId));
   }
-  const fresh = await registerOrLogin(homeserver, folder.state.password);
-  await folder.keep({ session: { userId: fresh.userId, accessToken: fresh.accessToken, deviceId: fresh.deviceId } });
-  return createUserClient({ baseUrl: homeserver.baseUrl, ...fresh });
+  const { userId, accessToken, deviceId } = await registerOrLogin(homeserver, folder.state.password);
+  await folder.keep({ session: { userId, accessToken, deviceId } });
+  return { userId, accessToken, deviceId };
 }
 
 async function tokenWorks(client: UserClient): Promise<boolean> {
@@ -60,21 +66,21 @@ async function registerOrLogin(homeserver: Homeserver, password: string): Promis
   } catch (error) {
     if (!(error instanceof MatrixError && error.errcode === 'M_USER_IN_USE')) throw error;
   }
-  return homeserver.login({ username: PERSON, password, deviceId: DEVICE_ID });
+  return homeserver.login({ username: PERSON, password, deviceId: `DEMO_${randomBytes(4).toString('hex').toUpperCase()}` });
 }
 
 export interface EnterOptions {
-  readonly client: UserClient;
+  readonly client: EncryptedClient;
+  readonly encrypted: boolean;
   readonly folder: DemoFolder;
   readonly oracle: UserId;
   readonly oracleDid: Did;
 }
 
 /** The direct room with the oracle: the kept one as long as both are in it, else a new one; resolves when the oracle has joined. */
-export async function enterRoom({ client, folder, oracle, oracleDid }: EnterOptions): Promise<Person> {
-  const roomId = branded(
-    parseRoomId(await keptRoom(client, folder.state.roomId, oracle).then((kept) => kept ?? openRoom(client, folder, oracle))),
-  );
+export async function enterRoom(options: EnterOptions): Promise<Person> {
+  const { client, encrypted, folder, oracle, oracleDid } = options;
+  const roomId = branded(parseRoomId((await keptRoom(options)) ?? (await openRoom(options))));
   const userId = branded(parseUserId(client.userId));
   const watch = await client.watchRoom(roomId);
   const joined = () => client.members(roomId).then((members) => members[oracle] === 'join');
@@ -96,6 +102,7 @@ export async function enterRoom({ client, folder, oracle, oracleDid }: EnterOpti
     userId,
     did: folder.personKey.did,
     roomId,
+    encrypted,
     watch,
     async say(text) {
       const content = signContent(
@@ -119,9 +126,11 @@ export async function enterRoom({ client, folder, oracle, oracleDid }: EnterOpti
   };
 }
 
-async function keptRoom(client: UserClient, roomId: string | undefined, oracle: UserId): Promise<string | undefined> {
+async function keptRoom({ client, encrypted, folder, oracle }: EnterOptions): Promise<string | undefined> {
+  const { roomId } = folder.state;
   if (roomId === undefined) return undefined;
   try {
+    if ((await client.isEncrypted(roomId)) !== encrypted) return undefined;
     const members = await client.members(roomId);
     return members[client.userId] === 'join' && (members[oracle] === 'join' || members[oracle] === 'invite') ? roomId : undefined;
   } catch (error) {
@@ -131,8 +140,8 @@ async function keptRoom(client: UserClient, roomId: string | undefined, oracle: 
   }
 }
 
-async function openRoom(client: UserClient, folder: DemoFolder, oracle: UserId): Promise<string> {
-  const roomId = await client.createDirectRoom(oracle);
+async function openRoom({ client, encrypted, folder, oracle }: EnterOptions): Promise<string> {
+  const roomId = await (encrypted ? client : client.wire).createDirectRoom(oracle);
   await folder.keep({ roomId });
   // Element lists a room under People only when the account says that it is direct.
   await client.request('PUT', `/_matrix/client/v3/user/${encodeURIComponent(client.userId)}/account_data/m.direct`, {

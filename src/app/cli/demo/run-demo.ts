@@ -13,7 +13,7 @@ import { chat } from './chat.ts';
 import { type DemoFolder, openDemoFolder } from './demo-folder.ts';
 import { PERSON } from './person.ts';
 import { describeFailure, sayAll } from './say.ts';
-import { type Demo, startDemo } from './start-demo.ts';
+import { type Demo, type StartDemoOptions, startDemo } from './start-demo.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** The oracle gets 10 s for its runs, Synapse as much. */
@@ -38,9 +38,10 @@ export async function runDemoInClone(options: DemoOptions): Promise<void> {
   const parent = watchParent(onSignal);
   const cleanup = new AsyncDisposableStack();
   try {
-    await run(options, { signal: stop.signal, cleanup });
+    await run(options, { signal: stop.signal, cleanup, onFatal: (error) => stop.abort(error) });
+    if (stop.signal.aborted && askedAt === undefined) throw stop.signal.reason;
   } catch (error) {
-    const stoppedByPerson = stop.signal.aborted && options.say === undefined;
+    const stoppedByPerson = askedAt !== undefined && options.say === undefined;
     if (!stoppedByPerson) throw explain(stop.signal.aborted ? stop.signal.reason : error);
   } finally {
     const limit = systemClock.after(STOP_LIMIT_MS, () => process.exit(1));
@@ -66,12 +67,17 @@ function watchParent(onGone: () => void): Timer {
   return { cancel: () => timer.cancel() };
 }
 
-async function run(options: DemoOptions, { signal, cleanup }: { signal: AbortSignal; cleanup: AsyncDisposableStack }): Promise<void> {
+type Life = Pick<StartDemoOptions, 'signal' | 'cleanup' | 'onFatal'>;
+
+async function run(options: DemoOptions, { signal, cleanup, onFatal }: Life): Promise<void> {
   const progress = (line: string) => void process.stderr.write(`• ${line}\n`);
   const folder = await openDemoFolder(options.data);
   cleanup.defer(() => folder.release());
-  const demo = await startDemo({ folder, port: options.port, progress, signal, cleanup });
-  progress(`ready after ${(demo.readyMs / 1_000).toFixed(1)} s`);
+  const encrypted = options.unencrypted !== true;
+  const demo = await startDemo({ folder, port: options.port, encrypted, progress, signal, cleanup, onFatal });
+  progress(
+    `ready after ${(demo.readyMs / 1_000).toFixed(1)} s; the conversation is ${encrypted ? 'end-to-end encrypted' : 'not encrypted'}`,
+  );
   if (options.say !== undefined) return sayAndReport(options.say, { options, demo, folder, signal });
   process.stdout.write(buildIntroduction(demo, folder));
   await chat({ person: demo.person, signal, describe });
@@ -98,7 +104,7 @@ async function sayAndReport(texts: readonly string[], { options, demo, folder, s
       metrics: { url: oracle.metricsUrl },
       oracle: { userId: oracle.userId, did: folder.oracleKey.did },
       user: { userId: person.userId, did: person.did },
-      room: { roomId: person.roomId },
+      room: { roomId: person.roomId, encrypted: person.encrypted },
       model: { name: model.name, baseUrl: model.baseUrl },
       readyMs: demo.readyMs,
       dataDir: folder.dir,
@@ -110,9 +116,12 @@ async function sayAndReport(texts: readonly string[], { options, demo, folder, s
   if (failure !== undefined) throw new CliError(failure);
 }
 
-function buildIntroduction({ homeserver, sidecarUrl, oracle, model }: Demo, folder: DemoFolder): string {
+function buildIntroduction({ homeserver, sidecarUrl, oracle, model, person }: Demo, folder: DemoFolder): string {
   const lines = [
     `You are talking to ${oracle.userId}. Each line is a signed Matrix message.`,
+    ...(person.encrypted
+      ? ['The conversation is end-to-end encrypted: the homeserver cannot read it.']
+      : ['The conversation is not encrypted: the homeserver can read it.']),
     'Ctrl-C ends.',
     '',
     '  Element   the same chat in Element on this machine (Desktop, or Web in a',
@@ -120,6 +129,7 @@ function buildIntroduction({ homeserver, sidecarUrl, oracle, model }: Demo, fold
     `            homeserver ${homeserver.baseUrl}`,
     `            user       ${PERSON}`,
     `            password   ${folder.state.password}`,
+    ...(person.encrypted ? ['            It reads what is said after it has signed in.'] : []),
     `  Sidecar   ${sidecarUrl} (try ${sidecarUrl}/health)`,
     ...(model.own
       ? [
