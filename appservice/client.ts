@@ -58,11 +58,11 @@ export async function connectMatrix({ baseUrl, asToken, clock }: ConnectMatrixOp
       async request<T extends object>(
         method: MatrixMethod,
         path: string,
-        { query, body, timeoutMs = LIMITS.matrixTimeoutMs, signal }: MatrixRequest = {},
+        { query, body, contentType, bytesUpTo, timeoutMs = LIMITS.matrixTimeoutMs, signal }: MatrixRequest = {},
       ) {
         // The SDK hands this very object on to the request function: the way to give it what its signature has no room for.
-        const qs: CarriedQuery = { ...query, [CALL]: { pool, clock, timeoutMs, ...(signal === undefined ? {} : { signal }) } };
-        return (await client.doRequest(method, path, qs, body ?? null, timeoutMs)) as T;
+        const qs: CarriedQuery = { ...query, [CALL]: { pool, clock, timeoutMs, signal, bytesUpTo } };
+        return (await client.doRequest(method, path, qs, body ?? null, timeoutMs, false, contentType)) as T;
       },
     };
   };
@@ -87,7 +87,8 @@ interface Call {
   readonly pool: Pool;
   readonly clock: Clock;
   readonly timeoutMs: number;
-  readonly signal?: AbortSignal;
+  readonly signal: AbortSignal | undefined;
+  readonly bytesUpTo: number | undefined;
 }
 const CALL = Symbol('call');
 type CarriedQuery = { [name: string]: unknown; [CALL]: Call };
@@ -118,7 +119,7 @@ async function perform(params: RequestParams): Promise<object> {
   call.signal?.addEventListener('abort', onAbort, { once: true });
   const timer = call.clock.after(call.timeoutMs, () => abort.abort(failure({ errcode: 'TIMEOUT' })));
   try {
-    return await exchangeWithRetry(call.pool, params, abort.signal);
+    return await exchangeWithRetry(call, params, abort.signal);
   } catch (error) {
     if (error instanceof MatrixError) throw error;
     if (abort.signal.reason instanceof MatrixError) throw abort.signal.reason;
@@ -130,30 +131,32 @@ async function perform(params: RequestParams): Promise<object> {
 }
 
 /** A kept-alive socket may be closed by the server just as we write. GET and PUT may be repeated (ours carry txn ids), so they are, once. */
-async function exchangeWithRetry(pool: Pool, params: RequestParams, signal: AbortSignal): Promise<object> {
+async function exchangeWithRetry(call: Call, params: RequestParams, signal: AbortSignal): Promise<object> {
   try {
-    return await exchange(pool, params, signal);
+    return await exchange(call, params, signal);
   } catch (error) {
     const repeatable = params.method === 'GET' || params.method === 'PUT';
     if (!repeatable || signal.aborted || !isLostSocket(error)) throw error;
-    return exchange(pool, params, signal);
+    return exchange(call, params, signal);
   }
 }
 
-async function exchange(pool: Pool, params: RequestParams, signal: AbortSignal): Promise<object> {
+async function exchange({ pool, bytesUpTo }: Call, params: RequestParams, signal: AbortSignal): Promise<object> {
   const url = new URL(params.uri);
   const response = await pool.request({
     path: `${url.pathname}?${readQuery(params.qs)}`,
     method: params.method as Dispatcher.HttpMethod,
-    headers: { ...params.headers, accept: 'application/json' },
+    headers: { ...params.headers, accept: bytesUpTo === undefined ? 'application/json' : '*/*' },
     body: params.body ?? null,
     signal,
     // The timer above is the one deadline.
     headersTimeout: 0,
     bodyTimeout: 0,
   });
-  const text = await readBounded(response.body, response.statusCode);
-  return readAnswer(response.statusCode, text, response.headers['retry-after']);
+  const { statusCode, headers, body } = response;
+  const isFile = bytesUpTo !== undefined && statusCode >= 200 && statusCode < 300;
+  const bytes = await readBounded(body, { status: statusCode, maxBytes: isFile ? bytesUpTo : LIMITS.matrixResponseBytes });
+  return isFile ? bytes : readAnswer(statusCode, bytes.toString(), headers['retry-after']);
 }
 
 /** `device_id` under its stable name: Synapse 1.163 ignores the one the SDK uses. */
@@ -165,16 +168,17 @@ function readQuery(qs: CarriedQuery): string {
   return query.toString();
 }
 
-async function readBounded(body: AsyncIterable<Buffer>, status: number): Promise<string> {
+async function readBounded(body: AsyncIterable<Buffer>, { status, maxBytes }: { status: number; maxBytes: number }): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of body) {
     bytes += chunk.length;
     // Leaving the loop destroys the stream, and with it the socket.
-    if (bytes > LIMITS.matrixResponseBytes) throw failure({ errcode: 'TOO_LARGE', status });
+    if (bytes > maxBytes) throw failure({ errcode: 'TOO_LARGE', status });
     chunks.push(chunk);
   }
-  return chunks.length === 1 ? String(chunks[0]) : Buffer.concat(chunks, bytes).toString();
+  const [first] = chunks;
+  return chunks.length === 1 && first !== undefined ? first : Buffer.concat(chunks, bytes);
 }
 
 function readAnswer(status: number, text: string, retryAfter: string | string[] | undefined): object {

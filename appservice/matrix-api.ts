@@ -12,13 +12,17 @@ export interface MatrixRequest {
   readonly query?: Readonly<Record<string, QueryValue>>;
   /** JSON, or its text as it stands in the outbox: a frozen content must not be parsed and written again. */
   readonly body?: object | Buffer;
+  /** Of a `body` that is bytes; JSON when nothing is said. */
+  readonly contentType?: string;
+  /** The answer is a file of at most so many bytes, and is given as a Buffer. Past it: TOO_LARGE. */
+  readonly bytesUpTo?: number;
   /** From sending to the last byte of the answer. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
 }
 
 export interface MatrixApi {
-  /** Path with every part encoded (`matrixPath`). Resolves with the JSON object of a 2xx answer. @throws MatrixError */
+  /** Path with every part encoded (`matrixPath`). Resolves with the JSON object of a 2xx answer, or with its bytes. @throws MatrixError */
   request<T extends object>(method: MatrixMethod, path: string, request?: MatrixRequest): Promise<T>;
 }
 

@@ -72,6 +72,11 @@ export const LIMITS = {
   toolTimeoutMs: 60_000,
   modelCallsPerRun: 25,
   toolCallsPerRun: 50,
+  // files of rooms
+  fileBytes: 8 * 1024 * 1024,
+  fileNameChars: 255,
+  /** Of one download or upload; a file of another server is fetched from there first. */
+  fileTimeoutMs: 60_000,
   // sidecar
   httpBodyBytes: 256 * 1024,
   httpMessageChars: 32_000,

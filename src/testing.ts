@@ -3,7 +3,7 @@
  * so a plugin's tests start at once.
  */
 import type { z } from 'zod';
-import { NotAvailableError } from './errors.ts';
+import { NotAvailableError, OracleError, refusal } from './errors.ts';
 import { type EventId, type RoomId, type RunId, type SessionId, type UserId, unsignedPrincipalId } from './ids.ts';
 import type { JsonObject } from './json.ts';
 import type { Models } from './models/models.ts';
@@ -11,6 +11,7 @@ import type { Logger } from './observe/logger.ts';
 import type { ToolDefinition } from './plugin-api/define-tool.ts';
 import type { Run } from './runs/run.ts';
 import { buildRuntimeContext } from './runtime-context/build-runtime-context.ts';
+import type { SharedFile } from './runtime-context/matrix-access.ts';
 import type { RuntimeContext } from './runtime-context/runtime-context.ts';
 import { createTestAuthority, TEST_USER } from './testing-authority.ts';
 import { NO_GRANTS } from './turn/principal.ts';
@@ -29,6 +30,8 @@ export interface TestRuntimeOptions {
   readonly canSign?: boolean;
   /** Whether the model has read text that the user did not write. */
   readonly tainted?: boolean;
+  /** Files of the room, by the id of the event that shows them. */
+  readonly files?: Readonly<Record<string, SharedFile>>;
 }
 export interface SentEvent {
   readonly roomId: string;
@@ -40,6 +43,8 @@ export interface SentEvent {
 export interface TestRuntime {
   /** Events that tools have sent, in order. */
   readonly sent: readonly SentEvent[];
+  /** Files that tools have sent, in order; the message that shows each is in `sent`. */
+  readonly sentFiles: readonly SharedFile[];
   /** Checks the arguments with the tool's schema and calls its handler with a context of its own, as the host does. */
   call<Schema extends z.ZodObject>(tool: ToolDefinition<Schema>, args: z.input<Schema>): Promise<unknown>;
   /** The context of the last call; over by then. */
@@ -70,6 +75,7 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
   const did = tier === 'listed' ? null : TEST_USER;
   const principalId = did ?? unsignedPrincipalId(USER);
   const sent: SentEvent[] = [];
+  const sentFiles: SharedFile[] = [];
   let calls = 0;
   let lastContext: RuntimeContext | undefined;
   const run: Run = {
@@ -99,6 +105,7 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
   };
   return {
     sent,
+    sentFiles,
     get lastContext() {
       return lastContext;
     },
@@ -117,6 +124,15 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
           },
           roomState: async () => [],
           event: async () => ({}),
+          readFile: async (_room, event) => {
+            const file = options.files?.[event];
+            if (file === undefined) throw new OracleError(refusal('BAD_REQUEST', { message: 'This message shows no file.' }));
+            return file;
+          },
+          uploadFile: async (_place, file) => {
+            sentFiles.push(file);
+            return { msgtype: 'm.file', body: file.name, url: `mxc://example.org/file${sentFiles.length}` };
+          },
           mayUserSend: async () => mayUserSend,
         },
         config: {},

@@ -407,6 +407,10 @@ const reportReads = (matrix: MatrixAccess, report: () => void): MatrixAccess => 
     report();
     return matrix.event(room, event);
   },
+  readFile(...file) {
+    report();
+    return matrix.readFile(...file);
+  },
 });
 
 /** A cancel stops everything now; a drain lets the step come to its end, for a while. */

@@ -11,10 +11,11 @@ import type { RunOutput } from '../runs/runner.ts';
 import type { Downstream } from '../ucan/downstream.ts';
 import type { StoredGrant } from '../ucan/grants.ts';
 import { buildEmitGroup } from './emit-group.ts';
+import { buildFilesGroup } from './files-group.ts';
 import { guardContext } from './guard-context.ts';
 import { buildHistoryGroup } from './history-group.ts';
 import type { MatrixAccess } from './matrix-access.ts';
-import { buildMatrixGroup } from './matrix-group.ts';
+import { buildMatrixGroup, buildPost } from './matrix-group.ts';
 import { buildBlobStoreGroup, buildSecretsGroup, buildSharedGroup } from './missing-groups.ts';
 import type { MergedConfig, PluginLogger, RuntimeContext } from './runtime-context.ts';
 import { buildUcanGroup } from './ucan-group.ts';
@@ -50,6 +51,7 @@ export interface RuntimeContextSources {
 
 export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeContext {
   const { run, call, signal } = sources;
+  const post = buildPost({ run, access: sources.matrix, signal, ...(call === undefined ? {} : { call }) });
   const context: RuntimeContext = {
     user: buildUserGroup(sources),
     session: buildSessionGroup(run),
@@ -60,7 +62,8 @@ export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeCont
     loadedPlugins: new Set(sources.plugins),
     secrets: buildSecretsGroup(),
     blobStore: buildBlobStoreGroup(),
-    matrix: buildMatrixGroup({ run, access: sources.matrix, signal, ...(call === undefined ? {} : { call }) }),
+    matrix: buildMatrixGroup({ run, access: sources.matrix, post }),
+    files: buildFilesGroup({ run, access: sources.matrix, post, signal }),
     ucan: buildUcanGroup({
       did: run.principalId,
       tier: run.tier,

@@ -11,6 +11,12 @@ export interface RoomStateEvent {
   readonly sender: string;
   readonly content: JsonObject;
 }
+/** A file as it was before anything encrypted it. Name and type are what its sender says. */
+export interface SharedFile {
+  readonly name: string;
+  readonly mimeType: string;
+  readonly bytes: Uint8Array;
+}
 export interface MatrixAccess {
   /** Sends through the outbox and waits for the homeserver's answer. The txn id makes a repeated call the same event (G4, G6). */
   send(
@@ -18,7 +24,12 @@ export interface MatrixAccess {
     signal: AbortSignal,
   ): Promise<EventId>;
   roomState(room: RoomId): Promise<readonly RoomStateEvent[]>;
+  /** Decrypted where it was encrypted and can be read. */
   event(room: RoomId, event: EventId): Promise<JsonObject>;
+  /** The file that this message shows. @throws OracleError when there is none, it is too large, or not the one that was sent. */
+  readFile(room: RoomId, event: EventId, signal: AbortSignal): Promise<SharedFile>;
+  /** Uploads it, encrypted where the room is. @returns content of the message that shows it. */
+  uploadFile(place: { roomId: RoomId; threadRoot: EventId | null }, file: SharedFile, signal: AbortSignal): Promise<JsonObject>;
   /** Whether this user's own power level allows this event in the room. */
   mayUserSend(user: UserId, room: RoomId, event: { type: string; isState: boolean }): Promise<boolean>;
 }

@@ -5,14 +5,15 @@
  */
 import { z } from 'zod';
 import { OracleError, refusal } from '../errors.ts';
-import { noticeTxnId, type OutboxTxnId, parseEventId, type RunId } from '../ids.ts';
+import { type EventId, noticeTxnId, type OutboxTxnId, parseEventId, type RunId } from '../ids.ts';
 import { canonicalJson, isJsonObject, type JsonObject, sha256Base64Url } from '../json.ts';
+import { LIMITS } from '../limits.ts';
 import type { Run } from '../runs/run.ts';
 import type { MatrixAccess } from './matrix-access.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
-/** Leaves room for what the transport adds below the 64 KiB that homeservers accept for an event. */
-const MAX_CONTENT_BYTES = 48 * 1024;
+/** As an answer: encryption makes it a third larger, and homeservers accept 64 KiB for an event. */
+const MAX_CONTENT_BYTES = LIMITS.partEventBytes;
 const MAX_TOPIC_CHARS = 10_000;
 const MAX_POSTS_PER_CALL = 20;
 
@@ -66,38 +67,53 @@ function withoutRoomMention(content: JsonObject): JsonObject {
 export const toolTxnId = (run: RunId, toolCallId: string, count: number): OutboxTxnId =>
   noticeTxnId('tool', `${run}.${/^[\w-]{1,64}$/u.test(toolCallId) ? toolCallId : sha256Base64Url(toolCallId)}.${count}`);
 
-export interface MatrixGroupOptions {
+export interface PostOptions {
   readonly run: Run;
   readonly access: MatrixAccess;
   readonly signal: AbortSignal;
   /** Absent outside a tool call. */
   readonly call?: { readonly id: string; readonly mayWriteExternally: boolean };
 }
+/** Sends into the run's own room what its user could send there. `content` is asked for once that is known. */
+export type Post = (event: Pick<RoomEvent, 'type' | 'isState'>, content: () => Promise<JsonObject>) => Promise<EventId>;
 
-export function buildMatrixGroup({ run, access, signal, call }: MatrixGroupOptions): RuntimeContext['matrix'] {
+/** One per context: messages and files of a call are counted together, so that no two have the same txn id. */
+export function buildPost({ run, access, signal, call }: PostOptions): Post {
   let posts = 0;
+  return async ({ type, isState }, content) => {
+    if (call === undefined || !call.mayWriteExternally) {
+      throw new OracleError(
+        refusal('NOT_ALLOWED', { message: "Only a tool with effect 'write' and reach 'external' may post to a room." }),
+      );
+    }
+    if (run.tier !== 'signed') throw new OracleError(refusal('TIER_TOO_LOW'));
+    if (!(await access.mayUserSend(run.matrixUserId, run.roomId, { type, isState }))) {
+      throw new OracleError(refusal('NOT_ALLOWED', { message: 'Your own power level in this room does not allow this.' }));
+    }
+    posts += 1;
+    if (posts > MAX_POSTS_PER_CALL)
+      throw new OracleError(refusal('NOT_ALLOWED', { message: 'One tool call may not post so many events.' }));
+    const txnId = toolTxnId(run.id, call.id, posts);
+    const event = { roomId: run.roomId, runId: run.id, txnId, eventType: type, content: await content() };
+    return access.send({ ...event, ...(isState ? { stateKey: '' } : {}) }, signal);
+  };
+}
+
+export interface MatrixGroupOptions {
+  readonly run: Run;
+  readonly access: MatrixAccess;
+  readonly post: Post;
+}
+
+export function buildMatrixGroup({ run, access, post }: MatrixGroupOptions): RuntimeContext['matrix'] {
   const requireOwnRoom = (roomId: string): void => {
     if (roomId !== run.roomId) throw new OracleError(refusal('NOT_ALLOWED', { message: 'A turn may only use the room it runs in.' }));
   };
   return {
     async postToRoom(roomId, content) {
       requireOwnRoom(roomId);
-      if (call === undefined || !call.mayWriteExternally) {
-        throw new OracleError(
-          refusal('NOT_ALLOWED', { message: "Only a tool with effect 'write' and reach 'external' may post to a room." }),
-        );
-      }
-      if (run.tier !== 'signed') throw new OracleError(refusal('TIER_TOO_LOW'));
       const event = readRoomEvent(content);
-      if (!(await access.mayUserSend(run.matrixUserId, run.roomId, { type: event.type, isState: event.isState }))) {
-        throw new OracleError(refusal('NOT_ALLOWED', { message: 'Your own power level in this room does not allow this.' }));
-      }
-      posts += 1;
-      if (posts > MAX_POSTS_PER_CALL)
-        throw new OracleError(refusal('NOT_ALLOWED', { message: 'One tool call may not post so many events.' }));
-      const txnId = toolTxnId(run.id, call.id, posts);
-      const state = event.isState ? { stateKey: '' } : {};
-      return access.send({ roomId: run.roomId, runId: run.id, txnId, eventType: event.type, content: event.content, ...state }, signal);
+      return post(event, async () => event.content);
     },
     async getRoomState(roomId) {
       requireOwnRoom(roomId);

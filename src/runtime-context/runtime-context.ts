@@ -43,6 +43,21 @@ export interface RoomStateSnapshot {
     readonly content: Readonly<Record<string, unknown>>;
   }[];
 }
+/** A file that somebody shared. Its name and type are what the sender says. */
+export interface RoomFile {
+  readonly name: string;
+  readonly mimeType: string;
+  /** Bytes. */
+  readonly size: number;
+  readonly bytes: Uint8Array;
+  /** Present when it is text. */
+  readonly text?: string;
+}
+/** What is sent: text, or bytes. */
+export type OutgoingFile = { readonly name: string; readonly mimeType: string } & (
+  | { readonly text: string }
+  | { readonly bytes: Uint8Array }
+);
 /** Payloads of events; checked when they are emitted. */
 export type ToolCallEventPayload = Record<string, unknown>;
 export type ActionCallEventPayload = Record<string, unknown>;
@@ -116,6 +131,15 @@ export interface RuntimeContext<TConfig = MergedConfig> {
     readonly postToRoom: (roomId: string, content: unknown) => Promise<string>;
     readonly getRoomState: (roomId: string) => Promise<RoomStateSnapshot>;
     readonly getEventById: (roomId: string, eventId: string) => Promise<MatrixEvent>;
+  };
+  readonly files: {
+    /**
+     * The file that a message of the run's own room shows, decrypted where it was encrypted. Throws `OracleError` BAD_REQUEST when there is none, it is
+     * larger than 8 MiB, or not the one that was sent. Text of strangers: say `untrusted` in the tool.
+     */
+    readonly read: (eventId: string) => Promise<RoomFile>;
+    /** Sends a file into the run's own room, encrypted where the room is, and returns the event id. The rules of `matrix.postToRoom` hold. */
+    readonly send: (file: OutgoingFile) => Promise<string>;
   };
   readonly ucan: {
     /** Throws `OracleError` NEEDS_GRANT unless an acting grant that counts now covers it (`seg/*` covers everything below `seg`). */

@@ -136,6 +136,12 @@ export const noMatrix: MatrixAccess = {
   },
   roomState: async () => [],
   event: async () => ({}),
+  readFile: async () => {
+    throw new Error('unexpected read of a file');
+  },
+  uploadFile: async () => {
+    throw new Error('unexpected upload');
+  },
   mayUserSend: async () => true,
 };
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { EventId } from '../../../src/ids.ts';
-import { buildMatrixGroup, readRoomEvent, toolTxnId } from '../../../src/runtime-context/matrix-group.ts';
+import { buildMatrixGroup, buildPost, readRoomEvent, toolTxnId } from '../../../src/runtime-context/matrix-group.ts';
 import { fakeRun, noMatrix } from '../agent/turn-fixture.ts';
 
 test('message content and envelopes of allowed types may be sent', () => {
@@ -62,7 +62,8 @@ test('the second post of a call has another txn id, and there is a last one (G14
     },
   };
   const run = fakeRun();
-  const matrix = buildMatrixGroup({ run, access, signal: new AbortController().signal, call: { id: 'c', mayWriteExternally: true } });
+  const rule = { run, access, signal: new AbortController().signal, call: { id: 'c', mayWriteExternally: true } };
+  const matrix = buildMatrixGroup({ run, access, post: buildPost(rule) });
   const post = () => matrix.postToRoom('!room:test', { msgtype: 'm.text', body: 'x' });
   for (let at = 0; at < 20; at += 1) await post();
 
