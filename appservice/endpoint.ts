@@ -11,12 +11,17 @@ import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import { StorageError } from '../src/store/store.ts';
 import { buildIncoming, logSkipped, type OnSkipped } from './read-incoming.ts';
-import { readTransaction } from './wire/read-transaction.ts';
+import { readTransaction, type Transaction } from './wire/read-transaction.ts';
 
 export interface EndpointOptions {
   readonly hsToken: string;
   /** Resolves once every event is on disk. */
   readonly receive: (events: IncomingEvent[]) => Promise<unknown>;
+  /**
+   * With CRYPTO_TRANSPORT=appservice: takes the keys of a transaction, before its events, which may need them. Resolves once they are on disk; the
+   * homeserver leaves them out when it sends the transaction again, so it may wait for the key store to open, but must not refuse lightly.
+   */
+  readonly receiveKeys?: (transaction: Transaction) => Promise<void>;
   /** A ping arrived: `transaction_id` of its body, null when it had none. */
   readonly onPing: (transactionId: string | null) => void;
   /** A transaction arrived with a good token: the homeserver is up. */
@@ -74,6 +79,7 @@ export function createEndpoint(options: EndpointOptions): FastifyInstance {
     options.onTransaction?.();
     const { events, skipped } = buildIncoming(transaction.value.events, { source: 'push' });
     logSkipped(skipped, { logger, onSkipped: options.onSkipped, fields: { txn_id: request.params.txnId.slice(0, 64) } });
+    await options.receiveKeys?.(transaction.value);
     if (events.length > 0) await options.receive(events);
     return {};
   }

@@ -1,7 +1,7 @@
 /**
  * The registration file is the contract between homeserver and oracle: who may call whom with which token, and which accounts are ours.
- * `init`, the demo and the tests all build it here, because one wrong flag fails silently: without `receive_ephemeral` no to-device message
- * ever arrives, and with the oracle as `sender_localpart` Synapse answers its `/sync` with 500, so nothing that a push lost is found (G1).
+ * `init`, the demo and the tests all build it here, because one wrong flag fails silently: without `receive_ephemeral` no key
+ * ever arrives in a transaction, and with the oracle as `sender_localpart` Synapse answers its `/sync` with 500, so nothing that a push lost is found (G1).
  */
 import { parse, stringify } from 'yaml';
 import { z } from 'zod';
@@ -42,11 +42,14 @@ export interface RegistrationOptions {
   readonly localpart?: string;
   /** An account that nobody uses: the spec demands one, Synapse refuses it `/sync`. It must lie outside the namespace. */
   readonly senderLocalpart?: string;
+  /** How keys of encrypted rooms arrive (CRYPTO_TRANSPORT). In transactions they come only with two flags more, and presence and typing with them. */
+  readonly keys?: 'sync' | 'appservice';
 }
 
 export const DEFAULT_REGISTRATION_ID = 'matrix-oracle';
 
 export function buildRegistration(options: RegistrationOptions): Registration {
+  const keysInTransactions = options.keys === 'appservice';
   const localpart = options.localpart ?? 'oracle';
   return {
     id: options.id ?? DEFAULT_REGISTRATION_ID,
@@ -55,9 +58,9 @@ export function buildRegistration(options: RegistrationOptions): Registration {
     hs_token: options.hsToken,
     sender_localpart: options.senderLocalpart ?? '_oracle_as',
     rate_limited: false,
-    receive_ephemeral: true,
+    receive_ephemeral: keysInTransactions,
     'io.element.msc4190': true,
-    'org.matrix.msc3202': true,
+    'org.matrix.msc3202': keysInTransactions,
     namespaces: {
       // Anchored, because Synapse only anchors the start: `@oracle:example.org.evil.net` would be ours otherwise.
       users: [{ exclusive: true, regex: `^@${escapeRegex(localpart)}(_.*)?:${escapeRegex(options.serverName)}$` }],

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test } from 'vitest';
-import { createEndpoint } from '../../../appservice/endpoint.ts';
+import { createEndpoint, type EndpointOptions } from '../../../appservice/endpoint.ts';
 import type { IncomingEvent } from '../../../src/inbox/inbox.ts';
 import { LIMITS } from '../../../src/limits.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
@@ -12,7 +12,9 @@ afterEach(async () => {
   for (const app of apps.splice(0)) await app.close();
 });
 
-function open(receive: (events: IncomingEvent[]) => Promise<unknown> = async () => {}) {
+type Receivers = Partial<Pick<EndpointOptions, 'receive' | 'receiveKeys'>>;
+
+function open({ receive = async () => {}, ...more }: Receivers = {}) {
   const lines: string[] = [];
   const received: IncomingEvent[] = [];
   const pings: (string | null)[] = [];
@@ -24,6 +26,7 @@ function open(receive: (events: IncomingEvent[]) => Promise<unknown> = async () 
       await receive(events);
       received.push(...events);
     },
+    ...more,
     onPing: (id) => pings.push(id),
     onAnswered: (status, durationMs) => answered.push([status, durationMs]),
     onSkipped: (reason) => skipped.push(reason),
@@ -59,7 +62,7 @@ test('200 comes only after the events are stored (G1)', async () => {
       resolve();
     };
   });
-  const { put } = open(() => stored);
+  const { put } = open({ receive: () => stored });
 
   const answer = put({ events: [event('$1')] }).then((response) => {
     order.push('answered');
@@ -73,12 +76,47 @@ test('200 comes only after the events are stored (G1)', async () => {
 });
 
 test('what cannot be stored is not answered with 200 (G1)', async () => {
-  const { put } = open(() => Promise.reject(new StorageError('full')));
+  const { put } = open({ receive: () => Promise.reject(new StorageError('full')) });
 
   const response = await put({ events: [event('$1')] });
 
   expect(response.statusCode).toBe(503);
   expect(response.json()).toMatchObject({ errcode: 'M_UNKNOWN' });
+});
+
+describe('keys in transactions (CRYPTO_TRANSPORT=appservice)', () => {
+  const withKeys = { events: [event('$1')], 'de.sorunome.msc2409.to_device': [{ type: 'm.room.encrypted' }] };
+
+  test('they are taken before the events of the transaction, which may need them', async () => {
+    const order: string[] = [];
+    const { put } = open({
+      receive: async () => void order.push('events'),
+      receiveKeys: async ({ toDevice }) => void order.push(`${toDevice.length} to-device`),
+    });
+
+    const response = await put(withKeys);
+
+    expect(response.statusCode).toBe(200);
+    expect(order).toEqual(['1 to-device', 'events']);
+  });
+
+  test('what cannot be stored is not answered with 200, and its events come again (G1)', async () => {
+    const { put, received } = open({ receiveKeys: () => Promise.reject(new StorageError('full')) });
+
+    const response = await put(withKeys);
+
+    expect(response.statusCode).toBe(503);
+    expect(received).toEqual([]);
+  });
+
+  test('a transaction of keys alone is taken as well', async () => {
+    const taken: number[] = [];
+    const { put } = open({ receiveKeys: async ({ toDevice }) => void taken.push(toDevice.length) });
+
+    await put({ ...withKeys, events: [] });
+
+    expect(taken).toEqual([1]);
+  });
 });
 
 test.each(['wrong', '', 'hs-secret2', 'hs-secre'])('the token %j is refused with 403 and nothing is stored', async (token) => {
@@ -242,7 +280,7 @@ test.each([
 });
 
 test('no log line holds the token or the content (G12)', async () => {
-  const { put, lines } = open(() => Promise.reject(new Error('broken')));
+  const { put, lines } = open({ receive: () => Promise.reject(new Error('broken')) });
 
   await put({
     events: [event('$1', { content: { msgtype: 'm.text', body: 'private words' } }), event('bad', { content: { body: 'private words' } })],
@@ -255,7 +293,7 @@ test('no log line holds the token or the content (G12)', async () => {
 
 test('every transaction is counted with the status it was answered with, not only the good ones', async () => {
   const good = open();
-  const full = open(() => Promise.reject(new StorageError('full')));
+  const full = open({ receive: () => Promise.reject(new StorageError('full')) });
 
   await good.put({ events: [event('$1')] });
   await good.put({ events: [] });

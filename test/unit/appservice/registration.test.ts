@@ -15,13 +15,18 @@ test('the oracle is a user of the namespace, the sender is somebody else outside
     id: 'matrix-oracle',
     sender_localpart: '_oracle_as',
     rate_limited: false,
-    receive_ephemeral: true,
+    receive_ephemeral: false,
     'io.element.msc4190': true,
-    'org.matrix.msc3202': true,
+    'org.matrix.msc3202': false,
   });
   expect(namespaceOf('example.org').test('@oracle:example.org')).toBe(true);
   expect(namespaceOf('example.org').test('@oracle_alice:example.org')).toBe(true);
   expect(namespaceOf('example.org').test('@_oracle_as:example.org')).toBe(false);
+});
+
+test('keys come in transactions only when that is asked for, because presence and typing come with them', () => {
+  expect(buildRegistration({ ...OPTIONS, keys: 'appservice' })).toMatchObject({ receive_ephemeral: true, 'org.matrix.msc3202': true });
+  expect(buildRegistration({ ...OPTIONS, keys: 'sync' })).toMatchObject({ receive_ephemeral: false, 'org.matrix.msc3202': false });
 });
 
 test('the namespace takes no account of another server or another name', () => {
