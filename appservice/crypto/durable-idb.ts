@@ -16,7 +16,7 @@ import { type IdbKey, readKey, writeKey } from './idb-key.ts';
 export interface DurableIdb {
   /** The store name to give the engine: databases called `<name>::…` are kept in this file. */
   readonly name: string;
-  /** Forgets the copy in memory; databases must be closed. */
+  /** Forgets the copy in memory; what is not committed by then never is. */
   close(): Promise<void>;
 }
 
@@ -44,8 +44,12 @@ export async function mountIndexedDb({ sqlite, onFatal }: DurableIdbOptions): Pr
     name,
     async close() {
       mounts.byName.delete(name);
-      for (const { name: database } of await factory.databases())
-        if (belongsTo(database) === name) await settled(factory.deleteDatabase(database));
+      for (const { name: database } of await factory.databases()) {
+        if (belongsTo(database) !== name) continue;
+        // The engine lets go of its connections when its memory is collected, which nobody can wait for.
+        for (const connection of [...(factory._databases.get(database)?.connections ?? [])]) connection.close();
+        await settled(factory.deleteDatabase(database));
+      }
     },
   };
 }
@@ -247,6 +251,7 @@ const factory = fake.indexedDB as unknown as {
   open(name: string, version: number): Request<IdbDatabase> & { onupgradeneeded: () => void };
   deleteDatabase(name: string): Request<undefined>;
   databases(): Promise<{ name: string }[]>;
+  readonly _databases: ReadonlyMap<string, { readonly connections: readonly IdbDatabase[] }>;
 };
 interface Request<T> {
   readonly result: T;
