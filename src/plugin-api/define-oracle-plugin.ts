@@ -9,6 +9,7 @@ import type { z } from 'zod';
 import type { PluginLogger, ReadonlyState, RuntimeContext, UserContextData } from '../runtime-context/runtime-context.ts';
 import type { SubAgentDefinition } from './define-sub-agent.ts';
 import type { AnyTool } from './define-tool.ts';
+import { readPlugin } from './read-plugin.ts';
 
 /** `always`: in every prompt; `on-demand`: its tools are there once the agent has loaded it for the thread; `silent`: never advertised. */
 export type PluginVisibility = 'always' | 'on-demand' | 'silent';
@@ -76,6 +77,10 @@ export interface CreditPolicy {
   priceOf(call: { readonly model: string; readonly inputTokens: number; readonly outputTokens: number }): number;
 }
 
+/** A hook may answer at once or later. */
+type Soon<T> = T | Promise<T>;
+
+/** Its hooks and its tools' handlers see as `config` what its own `configSchema` makes of the environment, and nobody else's. */
 export interface OraclePlugin<Schema extends z.ZodObject = z.ZodObject, State extends z.ZodObject = z.ZodObject> {
   readonly name: string;
   readonly version: string;
@@ -92,20 +97,22 @@ export interface OraclePlugin<Schema extends z.ZodObject = z.ZodObject, State ex
   readonly autoDetectHint?: string;
   /** Fields it keeps per thread in the checkpoint; every field needs a default. Written by tools through `ctx.state.update`. */
   readonly stateSchema?: State;
-  readonly getTools?: (ctx: PluginContext<z.output<Schema>>) => readonly AnyTool[] | Promise<readonly AnyTool[]>;
-  readonly getRequestTools?: (ctx: RuntimeContext) => readonly AnyTool[] | Promise<readonly AnyTool[]>;
-  readonly getSubAgents?: (ctx: PluginContext<z.output<Schema>>) => readonly SubAgentDefinition[] | Promise<readonly SubAgentDefinition[]>;
-  readonly getRequestSubAgents?: (ctx: RuntimeContext) => readonly SubAgentDefinition[] | Promise<readonly SubAgentDefinition[]>;
-  readonly getMiddlewares?: (ctx: PluginContext<z.output<Schema>>) => readonly AgentMiddleware[];
+  /** Asked once, at the start; the parameter gives the handlers of tools defined here their type of `ctx.config`. */
+  readonly getTools?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly AnyTool<z.output<Schema>>[]>;
+  /** Asked for each turn, within two seconds; nothing of it is seen by any other turn. */
+  readonly getRequestTools?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<readonly AnyTool<z.output<Schema>>[]>;
+  readonly getSubAgents?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly SubAgentDefinition<z.output<Schema>>[]>;
+  readonly getRequestSubAgents?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<readonly SubAgentDefinition<z.output<Schema>>[]>;
+  readonly getMiddlewares?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly AgentMiddleware[]>;
   /** Readable by other plugins as `ctx.shared.<key>`; extend `SharedAccessors` for its type. */
-  readonly getSharedState?: () => Readonly<Record<string, (state: ReadonlyState, ctx: RuntimeContext) => unknown>>;
+  readonly getSharedState?: () => Readonly<Record<string, (state: ReadonlyState, ctx: RuntimeContext<z.output<Schema>>) => unknown>>;
   /** Further HTTP routes below the sidecar; the place of `getNestModules` in this family. */
   readonly getRoutes?: (ctx: PluginRoutesContext<z.output<Schema>>) => FastifyPluginAsync;
   readonly getAuthExcludedRoutes?: () => readonly { readonly path: string; readonly method?: string }[];
   /** A section of the system prompt for this turn; null for none. Plugin text does not taint, so never put words of strangers in it. */
-  readonly getPromptContribution?: (ctx: RuntimeContext) => string | null | Promise<string | null>;
+  readonly getPromptContribution?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<string | null>;
   /** Facts about the person for `ctx.history.userContext` and the prompt, asked once per turn, within two seconds. */
-  readonly getUserContext?: (ctx: RuntimeContext) => UserContextData | Promise<UserContextData>;
+  readonly getUserContext?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<UserContextData>;
   /** At most one loaded plugin brings it; then nobody is answered without credits. */
   readonly getCreditPolicy?: (ctx: PluginContext<z.output<Schema>>) => CreditPolicy;
   /** Closes what boot hooks opened; within five seconds. */
@@ -116,11 +123,11 @@ export interface OraclePlugin<Schema extends z.ZodObject = z.ZodObject, State ex
 // biome-ignore lint/suspicious/noExplicitAny: see above
 export type AnyOraclePlugin = OraclePlugin<any, any>;
 
-const NAME = /^[a-z][a-z0-9-]{0,63}$/u;
-
 export function defineOraclePlugin<Schema extends z.ZodObject = z.ZodObject, State extends z.ZodObject = z.ZodObject>(
   plugin: OraclePlugin<Schema, State>,
 ): OraclePlugin<Schema, State> {
-  if (!NAME.test(plugin.name)) throw new TypeError(`a plugin name must fit ${NAME.source}: ${JSON.stringify(plugin.name).slice(0, 80)}`);
+  const read = readPlugin(plugin);
+  if ('faults' in read)
+    throw new TypeError(`plugin ${(JSON.stringify(plugin.name) ?? 'without a name').slice(0, 80)}: ${read.faults.join('; ')}`);
   return Object.freeze({ ...plugin });
 }

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import type { JsonObject } from '../json.ts';
-import type { AnyOraclePlugin, PluginContext, PluginManifest } from '../plugin-api/define-oracle-plugin.ts';
+import type { AnyOraclePlugin, PluginContext } from '../plugin-api/define-oracle-plugin.ts';
 import type { AnyTool } from '../plugin-api/define-tool.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { PluginLogger } from '../runtime-context/runtime-context.ts';
@@ -15,10 +15,9 @@ export interface RegisteredTool {
   /** JSON schema of the arguments, as models want it. */
   readonly parameters: JsonObject;
 }
-/** What the agent needs of the host; `PluginHost` (plugin-host.ts) has it and more. */
 export interface PluginRegistry {
   readonly names: ReadonlySet<string>;
-  readonly plugins: readonly { readonly name: string; readonly manifest: PluginManifest }[];
+  readonly plugins: readonly AnyOraclePlugin[];
   /** By tool name, in the order of plugins. */
   readonly tools: ReadonlyMap<string, RegisteredTool>;
 }
