@@ -34,13 +34,11 @@ export function createKeyIntake({ store, engine, logger, onReceived }: KeyIntake
   const lock = createLock();
   let oneTimeKeys: number | null = null;
 
-  async function work(): Promise<number> {
-    const waiting = store.pending();
-    for (const { id, ...batch } of waiting) {
+  async function work(): Promise<void> {
+    for (const { id, ...batch } of store.pending()) {
       await hand(batch);
       store.done(id);
     }
-    return waiting.length;
   }
 
   /** In slices that the engine can take within its limit; the lists with the first, the counts with the last. */
@@ -90,17 +88,11 @@ export function createKeyIntake({ store, engine, logger, onReceived }: KeyIntake
       lock(async () => {
         store.put(batch, since);
         if (skipped > 0) logger.warn({ count: skipped, reason: 'malformed' }, 'to-device events cannot be read and were skipped');
-        const done = await work();
-        // A count alone is not worth a row: the next answer brings it again.
-        const isTold = done > 0 || (batch.oneTimeKeys === null && batch.unusedFallback === null);
-        if (!isTold) await hand({ ...batch, events: [], changed: [], left: [] });
+        await work();
         if (cut) await distrustLists();
         oneTimeKeys = batch.oneTimeKeys?.['signed_curve25519'] ?? oneTimeKeys;
       }),
-    resume: () =>
-      lock(async () => {
-        await work();
-      }),
+    resume: () => lock(work),
     distrustLists,
     oneTimeKeys: () => oneTimeKeys,
   };

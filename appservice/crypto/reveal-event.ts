@@ -18,7 +18,7 @@ import { decideSenderTrust, mayImprove } from './trust.ts';
 
 export interface RevealOptions {
   readonly engine: Pick<Engine, 'decrypt' | 'trackUsers'>;
-  readonly outgoing: Pick<Outgoing, 'flush'>;
+  readonly outgoing: Pick<Outgoing, 'askForDevices'>;
 }
 
 /** The homeserver's word on an event; everything else of the outside is left out. */
@@ -43,9 +43,9 @@ export function createReveal({ engine, outgoing }: RevealOptions): {
   async function lookAgain(outer: JsonObject, room: RoomId, first: Decrypted): Promise<Decrypted> {
     await engine.trackUsers([first.sender as UserId]);
     try {
-      await outgoing.flush();
+      await outgoing.askForDevices();
     } catch (error) {
-      // Another server's devices, or another request's trouble: the message must not wait for it. Our own homeserver comes back.
+      // Another server's devices: the message must not wait for them. Our own homeserver comes back.
       if (!isMatrixError(error)) throw error;
       if (isOutage(error)) throw new Unavailable('the devices of the sender cannot be asked for', { cause: error });
     }

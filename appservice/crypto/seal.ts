@@ -4,7 +4,8 @@
  * else may encrypt for yesterday's readers, and the engine panics when it is asked for ciphertext without a shared key. With nobody new this costs no
  * request. Once the content exists the ratchet behind it is on disk, so the caller keeps it and never asks twice for one message (G4).
  */
-import type { UserId } from '../../src/ids.ts';
+import { LRUCache } from 'lru-cache';
+import type { RoomId, UserId } from '../../src/ids.ts';
 import type { Logger } from '../../src/observe/logger.ts';
 import type { Clock } from '../../src/time.ts';
 import { isMatrixError } from '../matrix-api.ts';
@@ -14,16 +15,19 @@ import type { OutgoingRequest } from './engine-request.ts';
 import type { Outgoing } from './outgoing.ts';
 
 export interface SealOptions {
-  readonly engine: Pick<Engine, 'userId' | 'outgoing' | 'trackUsers' | 'missingSessions' | 'shareRoomKey' | 'encrypt' | 'sharing'>;
-  readonly outgoing: Pick<Outgoing, 'send'>;
+  readonly engine: Pick<Engine, 'userId' | 'trackUsers' | 'missingSessions' | 'shareRoomKey' | 'encrypt' | 'sharing'>;
+  readonly outgoing: Pick<Outgoing, 'send' | 'askForDevices'>;
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
 /** All requests of one message together; each has its own, shorter limit. The attempt that waits for it ends a little later. */
 const WITHIN_MS = 60_000;
+const SLOW_ROOMS = 1_000;
 
 export function createSeal({ engine, outgoing, clock, logger }: SealOptions): CryptoService['seal'] {
+  /** Rooms in which the last claim of one-time keys timed out. */
+  const slow = new LRUCache<RoomId, true>({ max: SLOW_ROOMS });
   return (event, room) =>
     engine.sharing(async () => {
       if (!room.readers.includes(engine.userId)) throw new Error('the oracle is not among the readers of the room');
@@ -40,21 +44,28 @@ export function createSeal({ engine, outgoing, clock, logger }: SealOptions): Cr
   async function share(room: RoomEncryption, signal: AbortSignal): Promise<void> {
     const readers: readonly UserId[] = room.readers;
     await engine.trackUsers(readers);
-    // Whose devices we never asked for, or who changed them. What else waits is none of this message's business.
-    for (const request of await engine.outgoing()) if (request.kind === 'keys_query') await attempt(request, { room, signal });
+    await outgoing.askForDevices(signal);
     const claim = await engine.missingSessions(readers);
-    if (claim !== null) await attempt(claim, { room, signal });
+    if (claim !== null) await tryClaim(claim, room.roomId, signal);
     // All must arrive: the engine refuses to use a key that it has not handed out.
     for (const request of await engine.shareRoomKey(room)) await outgoing.send(request, signal);
   }
 
-  /** Another server that does not answer must not hold back a message: its devices get the key with a later one. */
-  async function attempt(request: OutgoingRequest, { room, signal }: { room: RoomEncryption; signal: AbortSignal }): Promise<void> {
+  /**
+   * Our homeserver answers without the servers that it cannot reach, unless there are many of them. Asked again it knows them and is quick, so the first
+   * time-out fails the attempt; but nobody's server may hold back a room for good, and its devices get the key with a later message.
+   */
+  async function tryClaim(claim: OutgoingRequest, room: RoomId, signal: AbortSignal): Promise<void> {
     try {
-      await outgoing.send(request, signal);
+      await outgoing.send(claim, signal);
+      slow.delete(room);
     } catch (error) {
-      if (!isMatrixError(error) || error.errcode !== 'TIMEOUT') throw error;
-      logger.warn({ room_id: room.roomId, type: request.kind, code: error.errcode }, 'some devices do not get the key of a room yet');
+      const isSlow = isMatrixError(error) && error.errcode === 'TIMEOUT';
+      if (!isSlow || !slow.has(room)) {
+        if (isSlow) slow.set(room, true);
+        throw error;
+      }
+      logger.warn({ room_id: room, code: error.errcode }, 'some devices do not get the key of a room yet');
     }
   }
 }
