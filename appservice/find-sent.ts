@@ -1,7 +1,8 @@
 /**
  * Which event a row became, told by the room alone. A transaction id counts per device: when the homeserver has forgotten the device, sending a
  * row again whose answer was lost would say everything twice (G4). The oracle's own events carry what names them (run, part, sequence number, and
- * for notices their whole text), so the row is looked for among what the oracle said since it was written.
+ * for notices their whole text), so the row is looked for among what the oracle said since it was written. A row that was encrypted is its ciphertext;
+ * it may have gone out in the clear before, when its room was not encrypted yet.
  * Cost: nothing in ordinary operation; a page or two of the room per row after a device was lost.
  */
 import { type EventId, parseEventId, type UserId } from '../src/ids.ts';
@@ -24,6 +25,7 @@ interface Page {
   readonly end?: unknown;
 }
 
+const SEALED_TYPE = 'm.room.encrypted';
 const PAGE = 100;
 /** Own events of one type in one room since a row was written: it is kept for a day. */
 const MAX_PAGES = 20;
@@ -35,7 +37,8 @@ export function createFindSent({ api, outbox, oracle }: FindSentOptions): FindSe
   const claims = new Map<EventId, number>();
   return async (row) => {
     const edits = row.edits_txn === null ? null : outbox.eventIdOf(row.edits_txn);
-    const filter = JSON.stringify({ senders: [oracle], types: [row.event_type] });
+    const types = row.sealed === null ? [row.event_type] : [row.event_type, SEALED_TYPE];
+    const filter = JSON.stringify({ senders: [oracle], types });
     const path = matrixPath`/_matrix/client/v3/rooms/${row.room_id}/messages`;
     const fitting: EventId[] = [];
     let from: string | undefined;
@@ -64,18 +67,22 @@ export function createFindSent({ api, outbox, oracle }: FindSentOptions): FindSe
   };
 }
 
-/** Pure: this event says what the row says, word for word, and in the same place. */
+/** Pure: this event says what the row says, word for word, and in the same place; or it is what the row was encrypted to. */
 export function isEventOf(
-  row: Pick<OutboxRow, 'event_type' | 'content' | 'edits_txn'>,
+  row: Pick<OutboxRow, 'event_type' | 'content' | 'edits_txn' | 'sealed'>,
   event: JsonObject,
   { oracle, edits }: { oracle: UserId; edits: EventId | null },
 ): boolean {
-  const { content } = event;
-  if (event['sender'] !== oracle || event['type'] !== row.event_type || event['state_key'] !== undefined || !isJsonObject(content))
-    return false;
+  const { sender, type, content } = event;
+  if (sender !== oracle || event['state_key'] !== undefined || !isJsonObject(content)) return false;
+  if (type === SEALED_TYPE) return row.sealed !== null && isSame(content, JSON.parse(row.sealed));
+  if (type !== row.event_type) return false;
   const meant: unknown = JSON.parse(row.content);
   if (!isJsonObject(meant)) return false;
-  const whole = row.edits_txn === null ? meant : { ...meant, 'm.relates_to': { rel_type: 'm.replace', event_id: edits } };
-  const [one, other] = [canonicalJson(content), canonicalJson(whole)];
-  return one.ok && other.ok && one.value === other.value;
+  return isSame(content, row.edits_txn === null ? meant : { ...meant, 'm.relates_to': { rel_type: 'm.replace', event_id: edits } });
+}
+
+function isSame(one: unknown, other: unknown): boolean {
+  const [a, b] = [canonicalJson(one), canonicalJson(other)];
+  return a.ok && b.ok && a.value === b.value;
 }

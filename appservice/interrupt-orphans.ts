@@ -14,6 +14,7 @@ import { buildAnswerEdit, LIVE_KEY } from './content/build-answer.ts';
 import { withMarker } from './content/mark-answer.ts';
 import { isTerminal, readRunField } from './content/run-field.ts';
 import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
+import { openEvent, type ReadSealed } from './open-event.ts';
 
 export interface OrphansOptions {
   readonly api: MatrixApi;
@@ -21,6 +22,8 @@ export interface OrphansOptions {
   readonly outbox: Pick<Outbox, 'insert' | 'wake'>;
   readonly oracle: UserId;
   readonly clock: Clock;
+  /** Without it, what an encrypted answer shows now is not known, and it is left alone. */
+  readonly read?: ReadSealed;
 }
 export interface Orphans {
   /** Looks at these events and the room; the returned function writes the last edits into the caller's transaction. */
@@ -32,14 +35,14 @@ export interface Orphans {
 /** Per page of events: each costs a request. */
 const MAX_PER_PAGE = 50;
 
-export function createOrphans({ api, store, outbox, oracle, clock }: OrphansOptions): Orphans {
+export function createOrphans({ api, store, outbox, oracle, clock, read }: OrphansOptions): Orphans {
   const isKnown = (run: RunId): boolean =>
     store.read.get(store.sql.selectFrom('runs').select('run_id').where('run_id', '=', run)) !== undefined;
 
   async function currentVersion(room: RoomId, target: EventId): Promise<Current | null> {
     try {
       const event = await api.request<JsonObject>('GET', matrixPath`/_matrix/client/v3/rooms/${room}/event/${target}`);
-      return event['sender'] === oracle ? readCurrent(event, oracle) : null;
+      return event['sender'] === oracle ? readCurrent(await openEvent(latestVersion(event, oracle), room, read)) : null;
     } catch (error) {
       if (isMatrixError(error) && (error.status === 403 || error.status === 404)) return null;
       throw error;
@@ -101,15 +104,16 @@ interface Current {
 }
 
 /** The homeserver bundles the latest edit of an event with it (research/synapse.md §7). */
-function readCurrent(event: JsonObject, oracle: UserId): Current | null {
+function latestVersion(event: JsonObject, oracle: UserId): JsonObject {
   const unsigned = isJsonObject(event['unsigned']) ? event['unsigned'] : {};
   const relations = isJsonObject(unsigned['m.relations']) ? unsigned['m.relations'] : {};
   const latest = relations['m.replace'];
-  const source = isJsonObject(latest) && latest['sender'] === oracle ? latest : event;
-  const content = isJsonObject(source['content']) ? source['content'] : null;
-  if (content === null) return null;
+  return isJsonObject(latest) && latest['sender'] === oracle ? latest : event;
+}
+
+function readCurrent({ content, origin_server_ts: at }: JsonObject): Current | null {
+  if (!isJsonObject(content)) return null;
   const shown = content['m.new_content'];
-  const at = source['origin_server_ts'];
   return { content: isJsonObject(shown) ? shown : content, at: typeof at === 'number' ? at : 0 };
 }
 

@@ -12,8 +12,10 @@ import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import { StorageError, type Tx } from '../src/store/store.ts';
 import { backOffMs, type Clock, type Timer } from '../src/time.ts';
+import { CryptoUnavailable } from './crypto/crypto-service.ts';
 import type { Orphans } from './interrupt-orphans.ts';
 import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
+import type { OpenOwn } from './open-event.ts';
 import { logSkipped, type OnSkipped, readIncoming } from './read-incoming.ts';
 import { buildSyncFilter, cutAtOwnJoin, readSync, type SyncNews } from './read-sync.ts';
 
@@ -28,7 +30,11 @@ export interface ReconcilerOptions {
   readonly intervalMs: number;
   /** Unlike any other process's; a few characters. */
   readonly newId: () => string;
+  /** Without it, encrypted answers of another database are not recognised. */
+  readonly openOwn?: OpenOwn;
   readonly onSkipped?: OnSkipped;
+  /** What was read, before it is stored: what changes a room counts at once, not when its row has its turn (`forgetChanged`). */
+  readonly onRead?: (events: readonly IncomingEvent[]) => void;
   /** How many events a round looked through; for the metric. */
   readonly onFound?: (count: number) => void;
   /** The room's rows need wait no longer. */
@@ -116,7 +122,7 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     } catch (error) {
       if (stopping.signal.aborted) return { ok: false, reason: 'stopped' };
       failures += 1;
-      const code = isMatrixError(error) ? error.errcode : error instanceof StorageError ? 'STORAGE_UNAVAILABLE' : 'INTERNAL';
+      const code = codeOf(error);
       const fields = { code, attempt: failures, ...(isMatrixError(error) ? { status: error.status } : { err: error }) };
       if (code === 'INTERNAL') logger.error(fields, 'reconciliation failed');
       else logger.warn(fields, 'reconciliation failed and is tried again');
@@ -131,16 +137,13 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     const news = await sync(since);
     if (news === null) return 0;
     const invites = news.invites.filter(({ roomId }) => !store.knowsInvite(roomId, askedAt));
-    const rooms: RoomNews[] = [
-      ...news.joined.map(({ roomId, events, gapFrom }) => ({
-        roomId,
-        events: read(events, roomId),
-        gap: gapFrom === null || since === null ? null : { from: gapFrom, to: since },
-        joined: true,
-      })),
-      ...news.left.map(({ roomId, events }) => ({ roomId, events: read(events, roomId), gap: null, joined: false })),
-      ...invites.map(({ roomId, event }) => ({ roomId, events: read([event], roomId), gap: null, joined: false })),
-    ];
+    const rooms: RoomNews[] = [];
+    for (const { roomId, events, gapFrom } of news.joined) {
+      const gap = gapFrom === null || since === null ? null : { from: gapFrom, to: since };
+      rooms.push({ roomId, events: await read(events, roomId), gap, joined: true });
+    }
+    for (const { roomId, events } of news.left) rooms.push({ roomId, events: await read(events, roomId), gap: null, joined: false });
+    for (const { roomId, event } of invites) rooms.push({ roomId, events: await read([event], roomId), gap: null, joined: false });
     // The first sync ever records the position and takes invites: what stands in the rooms is history. Own answers among it are still
     // looked at, because they name the prompts that a lost database does not know to be answered.
     const taken =
@@ -219,7 +222,7 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
       const { kept, reachedJoin } = cutAtOwnJoin(chunk.toReversed(), oracle);
       // With `to`, Synapse still names an end on the last page and then answers an empty one.
       const done = reachedJoin || chunk.length === 0 || end === gap.from;
-      return { events: read(kept, gap.roomId), from: done ? null : end };
+      return { events: await read(kept, gap.roomId), from: done ? null : end };
     } catch (error) {
       // Out of the room meanwhile: there is nobody to answer.
       if (isMatrixError(error) && (error.status === 403 || error.status === 404)) return { events: [], from: null };
@@ -227,10 +230,15 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     }
   }
 
-  function read(list: readonly unknown[], roomId: RoomId): IncomingEvent[] {
+  async function read(list: readonly unknown[], roomId: RoomId): Promise<IncomingEvent[]> {
     const { events, skipped } = readIncoming(list, { source: 'sync', roomId });
     logSkipped(skipped, { logger, onSkipped });
-    return events;
+    options.onRead?.(events);
+    const { openOwn } = options;
+    if (openOwn === undefined) return events;
+    const opened: IncomingEvent[] = [];
+    for (const event of events) opened.push(await openOwn(event));
+    return opened;
   }
 
   function suspect(): void {
@@ -268,4 +276,10 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
       await again;
     },
   };
+}
+
+function codeOf(error: unknown): string {
+  if (isMatrixError(error)) return error.errcode;
+  if (error instanceof StorageError) return 'STORAGE_UNAVAILABLE';
+  return error instanceof CryptoUnavailable ? 'CRYPTO_UNAVAILABLE' : 'INTERNAL';
 }

@@ -61,7 +61,7 @@ export interface Outbox {
   loseDevice(device: DeviceId): Promise<number>;
   /** It is not in the room: from now on the present device sends it. @returns the row as it is then. */
   adopt(row: OutboxRow): Promise<OutboxRow>;
-  /** Some row is confirmed to be this event. Reads all rows: for the rare moment after a lost device only. */
+  /** Some row is confirmed to be this event. */
   isConfirmed(event: EventId): boolean;
   eventIdOf(txnId: OutboxTxnId): EventId | null;
   /** Resolves with the event id once sent, null once parked or dropped. */
