@@ -2,7 +2,7 @@
 
 export type { ErrorCode, Refusal } from './errors.ts';
 export { NotAvailableError, OracleError } from './errors.ts';
-export type { OraclePlugin, PluginContext, PluginManifest } from './plugin-api/define-oracle-plugin.ts';
+export type { OraclePlugin, PluginContext, PluginManifest, PluginStorage } from './plugin-api/define-oracle-plugin.ts';
 export { defineOraclePlugin } from './plugin-api/define-oracle-plugin.ts';
 export type { AnyTool, ToolCapability, ToolDefinition, ToolEffect, ToolReach, ToolVisibility } from './plugin-api/define-tool.ts';
 export { defineTool } from './plugin-api/define-tool.ts';
