@@ -51,6 +51,28 @@ export const ERRORS = {
     message: 'The chat server refused to take my answer. Please ask again, perhaps for something shorter.',
     hint: 'An event of the answer was parked (413, or a bad request): `matrix-oracle doctor` and the log line name the reason.',
   },
+  // encryption
+  CANNOT_READ: {
+    status: 503,
+    retryable: true,
+    message:
+      'I could not read your message, because its key has not reached me. Please send it again. If I still cannot read it, send `/discardsession` first (in Element), then your message.',
+    hint: 'An encrypted message waits for its room key. Keys arrive on another connection: see `matrix-oracle crypto status`.',
+  },
+  UNVERIFIED_DEVICE: {
+    status: 403,
+    retryable: false,
+    message:
+      'I only take messages from devices that their owner has verified. Please verify this session in the settings of your app, then send it again.',
+    hint: 'CRYPTO_TRUST is `cross-signed`, and the device is not signed by the identity of its owner.',
+  },
+  NOT_ENCRYPTED: {
+    status: 403,
+    retryable: false,
+    message:
+      'This room is encrypted and your message was not, so I cannot be sure that it is yours. Please send it from an app that encrypts.',
+    hint: 'CRYPTO_TRUST is `cross-signed`, or an encrypted message was edited in the clear: only the homeserver says who sent it.',
+  },
   // model and run
   MODEL_ERROR: {
     status: 502,

@@ -24,6 +24,13 @@ export const LIMITS = {
   authorityNoticeRepeatMs: 6 * 60 * 60_000,
   activeThreadMs: 30 * 60_000,
   gapWaitMs: 60_000,
+  // encrypted messages whose key is not here: keys come on another connection, so being overtaken by the message is normal
+  /** From receipt: so long the room's order is kept. */
+  keyWaitMs: 3_000,
+  /** From parking: then the person is asked to send it again. */
+  parkedTellMs: 60_000,
+  parkedEndMs: 24 * 60 * 60_000,
+  parkedPerSenderAndRoom: 200,
   // UCAN
   invocationBytes: 4 * 1024,
   carBlocks: 9,

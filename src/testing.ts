@@ -88,6 +88,7 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
     did,
     matrixUserId: USER,
     tier,
+    trust: null,
     grants: NO_GRANTS,
     tainted,
     client: 'matrix',

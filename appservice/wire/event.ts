@@ -69,8 +69,6 @@ export interface MemberEvent extends EventBase {
   readonly reason?: string;
   /** Only with an invite. */
   readonly inviteState: readonly StrippedState[];
-  /** The invite's room state names an encryption: nothing may be sent there in plain text (G11). */
-  readonly encrypted: boolean;
 }
 
 export interface RedactionEvent extends EventBase {

@@ -229,16 +229,11 @@ function readMember(base: Base, { json, unsigned }: Outer): Read {
     ...(typeof displayname === 'string' ? { displayName: displayname.slice(0, MAX_REASON_CHARS) } : {}),
     ...(typeof reason === 'string' ? { reason: reason.slice(0, MAX_REASON_CHARS) } : {}),
     inviteState,
-    encrypted: membership === 'invite' && namesEncryption(stripped),
   };
   return ok(member);
 }
 
 const Stripped = z.object({ type: name.min(1), state_key: name, content: object });
-
-/** Asked of the raw list: neither broken content nor a long list may hide an encryption (G11). */
-const namesEncryption = (value: unknown): boolean =>
-  Array.isArray(value) && value.some((entry) => isJsonObject(entry) && entry['type'] === 'm.room.encryption');
 
 /** A helping copy made by the inviter's server: what cannot be read is left out. */
 function readStripped(value: unknown): StrippedState[] {

@@ -15,6 +15,7 @@ import type { GrantReceipt, RegisterGrant } from '../ucan/register-grant.ts';
 import { mayUse } from './access.ts';
 import type { AdmitOptions } from './admit.ts';
 import { type IgnoreReason, latenessOf } from './decide-admission.ts';
+import { decideTrust } from './decide-trust.ts';
 import type { EndRow } from './end-row.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
 import type { RefuseRow } from './refuse-row.ts';
@@ -35,6 +36,7 @@ export interface ReceiptWords {
   receipt(receipt: GrantReceipt & { readonly cause: EventId }): Pick<OutboundEvent, 'eventType' | 'content'>;
 }
 
+type Said = Pick<MessageItem, 'sender' | 'trust' | 'thread'>;
 type Item<Kind extends InboxItem['kind']> = Extract<InboxItem, { kind: Kind }>;
 export interface AdmitAuthority {
   /** A command that stands in a direct room; the usage of one that works anywhere. */
@@ -43,19 +45,35 @@ export interface AdmitAuthority {
 }
 
 export type AdmitAuthorityOptions = AuthorityOptions &
-  Pick<AdmitOptions, 'store' | 'inbox' | 'actions' | 'known' | 'rules' | 'now' | 'oracle'>;
+  Pick<AdmitOptions, 'store' | 'inbox' | 'actions' | 'known' | 'rules' | 'now' | 'oracle' | 'cryptoTrust'>;
 
 export const GRANT_CAPABILITY = 'grant/store';
 
 export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow, refuse: RefuseRow): AdmitAuthority {
-  const { store, inbox, actions, known, rules, now, oracle, commands, registerGrant, ownGrants, outbox, receiptWords, onRevoked } = options;
+  const {
+    store,
+    inbox,
+    actions,
+    known,
+    rules,
+    now,
+    oracle,
+    cryptoTrust,
+    commands,
+    registerGrant,
+    ownGrants,
+    outbox,
+    receiptWords,
+    onRevoked,
+  } = options;
   const { note, finish, ignore, factsOf } = end;
 
-  async function carryOut(row: InboxRow, sender: UserId, command: AuthorityCommand, threadRoot: EventId | null): Promise<void> {
+  async function carryOut(row: InboxRow, { sender, trust, thread }: Said, command: AuthorityCommand): Promise<void> {
     const { refused, after } = await store.write((tx) => {
       const at = now();
       const sentAt = at - latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: at });
-      const done = commands.obey(tx, { command, sender, roomId: row.roomId, cause: row.eventId, threadRoot, sentAt }, at);
+      const request = { command, sender, trust, roomId: row.roomId, cause: row.eventId, threadRoot: thread, sentAt };
+      const done = commands.obey(tx, request, at);
       inbox.finish(tx, row);
       return done;
     });
@@ -69,11 +87,14 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
     const facts = await factsOf(row.roomId);
     const reason = decideIgnore(row, item, facts);
     if (reason !== null) return ignore(row, reason);
+    // State is never encrypted, and a token in it is verified like any other.
+    const untrusted = item.kind === 'state_grant' ? null : decideTrust(cryptoTrust, item.trust, facts.encryption);
+    if (untrusted !== null) return turnDown(row, item, untrusted);
     switch (item.kind) {
       case 'grant':
         return takeGrant(row, item);
       case 'revoke':
-        return carryOut(row, item.sender, { kind: 'revoke_token', tokenId: item.tokenId }, null);
+        return carryOut(row, { ...item, thread: null }, { kind: 'revoke_token', tokenId: item.tokenId });
       case 'state_grant':
         return takeStateGrant(row, item, facts);
     }
@@ -81,7 +102,6 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
 
   function decideIgnore(row: InboxRow, item: Item<'grant' | 'revoke' | 'state_grant'>, facts: RoomFacts): IgnoreReason | null {
     if (!facts.joined) return 'not_joined';
-    if (facts.encryption === 'encrypted') return 'encrypted_room';
     if (facts.kind !== 'direct') return 'not_direct';
     if (item.kind === 'state_grant') return null;
     const isHistory =
@@ -92,11 +112,17 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
     return mayUse(item.sender, rules) ? null : 'not_allowed';
   }
 
-  async function takeGrant(row: InboxRow, { sender, dlg }: Item<'grant'>): Promise<void> {
-    const refused = (code: ErrorCode): Promise<void> =>
-      refuse(row, { sender, thread: null, content: {} }, true, { refusal: refusal(code), principal: null, capability: GRANT_CAPABILITY });
+  const turnDown = (row: InboxRow, { sender, trust }: InboxItem, code: ErrorCode): Promise<void> =>
+    refuse(row, { sender, trust, thread: null, content: {} }, true, {
+      refusal: refusal(code),
+      principal: null,
+      capability: GRANT_CAPABILITY,
+    });
+
+  async function takeGrant(row: InboxRow, item: Item<'grant'>): Promise<void> {
+    const { sender, dlg } = item;
     const planned = await registerGrant.fromEvent({ dlg, sender, roomId: row.roomId });
-    if (!planned.ok) return refused(planned.error);
+    if (!planned.ok) return turnDown(row, item, planned.error);
     const written = await store.write((tx): Result<GrantReceipt, ErrorCode> => {
       const receipt = planned.value.write(tx, now());
       if (!receipt.ok) return receipt;
@@ -106,7 +132,7 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
       inbox.finish(tx, row);
       return receipt;
     });
-    if (!written.ok) return refused(written.error);
+    if (!written.ok) return turnDown(row, item, written.error);
     outbox.wake();
     note(row, 'granted', written.value.kind);
     actions.markRead(row.roomId, row.eventId);
@@ -151,13 +177,13 @@ export function createAdmitAuthority(options: AdmitAuthorityOptions, end: EndRow
     await finish(row, (tx) => {
       const at = now();
       const list = ownGrants.of(person, at).filter(({ source }) => source === 'state');
-      revoked = ownGrants.revoke(tx, list, { user: person, eventId: row.eventId }, at);
+      revoked = ownGrants.revoke(tx, list, { user: person, eventId: row.eventId, trust: 'clear' }, at);
     });
     if (revoked.length > 0) onRevoked(revoked);
   }
 
   return {
-    obey: (row, message, command) => carryOut(row, message.sender, command, message.thread),
+    obey: carryOut,
     take,
   };
 }

@@ -19,7 +19,8 @@ import { MESSAGE_ABILITY } from '../ucan/abilities.ts';
 import { spend } from '../ucan/replay.ts';
 import { mayUse } from './access.ts';
 import type { AdmitOptions } from './admit.ts';
-import { afterCommandPrefix, type IgnoreReason, latenessOf } from './decide-admission.ts';
+import { afterCommandPrefix, type IgnoreReason, latenessOfRow } from './decide-admission.ts';
+import { decideChange, decideTrust } from './decide-trust.ts';
 import type { EndRow } from './end-row.ts';
 import type { InboxItem } from './inbox-item.ts';
 import { isSigned } from './refuse-row.ts';
@@ -39,16 +40,20 @@ export type AdmitChangeOptions = Pick<
   | 'newRequestId'
   | 'rules'
   | 'commandPrefix'
+  | 'cryptoTrust'
+  | 'parked'
 > & {
   /** Whether this account's turns here follow each other as only a bot's do. */
   readonly loops: (room: RoomId, user: UserId) => boolean;
 };
+/** Of rows that the redaction of their event does not stand behind in the queue. */
+const OUT_OF_LINE = ['dead', 'parked'] as const;
 /** Thrown where an edit would change what a model has been shown. */
 class Started extends Error {
   override readonly name = 'Started';
 }
 /** Whose prompt is edited. */
-type Edited = Pick<WaitingPrompt, 'runId' | 'principalId'>;
+type Edited = Pick<WaitingPrompt, 'runId' | 'principalId' | 'trust'>;
 export interface AdmitChange {
   amend(row: InboxRow, item: InboxItem & { kind: 'edit' }): Promise<void>;
   redact(row: InboxRow, item: InboxItem, target: EventId): Promise<void>;
@@ -67,14 +72,20 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     const waiting = runs.waitingPrompt(store.read, item.target);
     const last = waiting === null ? options.replacing.find(store.read, item.target) : undefined;
     const present = waiting ?? last;
-    if (present === undefined) return ignore(row, 'edit_too_late');
+    if (present === undefined) {
+      // What it edits may be set aside for its key, and is then answered as it reads by then.
+      if (await options.parked.parkBehind(row, item.target)) return note(row, 'parked', 'edit');
+      return ignore(row, 'edit_too_late');
+    }
     // What was asked while we were away is past; and before the join nothing of it was ours.
-    const latenessMs = latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: now() });
+    const latenessMs = latenessOfRow(row, now());
     if (last !== undefined && (latenessMs > options.maxLatenessMs || row.source === 'backfill')) return ignore(row, 'edit_too_late');
     if (item.text.trim() === '') return ignore(row, 'empty_body');
     if (item.text.length > LIMITS.promptChars) return ignore(row, 'too_long');
     if (!mayUse(item.sender, rules, isSigned(item.content))) return ignore(row, 'not_allowed');
     const facts = await factsOf(row.roomId);
+    const untrusted = decideTrust(options.cryptoTrust, item.trust, facts.encryption) ?? decideChange(item.trust, present.trust);
+    if (untrusted !== null) return refuseEdit(row, item, { waiting: present, code: untrusted, reason: 'edit_refused' });
     const text = facts.kind === 'direct' ? item.text : (afterCommandPrefix(item.text, commandPrefix) ?? item.text);
     // A command is never for the model, and only a message of its own is obeyed.
     if (facts.kind === 'direct' && readCommand(text) !== null) return ignore(row, 'not_a_prompt');
@@ -92,6 +103,7 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
       eventType: 'm.room.message',
       content: item.content,
       sentAt: item.sentAt,
+      trust: item.trust,
       threadRoot: null,
       conversation: { kind: 'rolling' },
       editsTarget: item.target,
@@ -140,12 +152,13 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     scheduler.wake();
   }
 
-  const entryOf = (row: InboxRow, { sender }: InboxItem, { runId, principalId }: Edited): Omit<AuditEntry, 'decision'> => ({
+  const entryOf = (row: InboxRow, { sender, trust }: InboxItem, { runId, principalId }: Edited): Omit<AuditEntry, 'decision'> => ({
     at: now(),
     event_id: row.eventId,
     run_id: runId,
     principal_id: principalId,
     matrix_user_id: sender,
+    trust,
     capability: MESSAGE_ABILITY,
     resource: principalId,
   });
@@ -224,7 +237,7 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
       }
       blankPrompt(store, tx, { promptId, roomId: row.roomId });
       if (mirror !== undefined) tx.run(sql.updateTable('outbox').set({ content: '{}' }).where('txn_id', '=', mirror));
-      dropDead(tx, row.roomId, target);
+      dropUnanswered(tx, row.roomId, target);
     });
     return taken;
   }
@@ -233,7 +246,7 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
   async function forget(row: InboxRow, item: InboxItem, target: EventId): Promise<void> {
     const said = sql.selectFrom('transcript').select('speaker').where('event_id', '=', target).where('room_id', '=', row.roomId);
     const buried = sql.selectFrom('inbox').select('sender').where('event_id', '=', target).where('room_id', '=', row.roomId);
-    const dead = store.read.get(buried.where('state', '=', 'dead'))?.sender;
+    const dead = store.read.get(buried.where('state', 'in', OUT_OF_LINE))?.sender;
     const speaker = store.read.get(said)?.speaker ?? (dead === undefined ? undefined : unsignedPrincipalId(dead as UserId));
     const mayTake =
       speaker !== undefined && (speaker === unsignedPrincipalId(item.sender) || (await rooms.mayRedact(row.roomId, item.sender)));
@@ -241,20 +254,20 @@ export function createAdmitChange(options: AdmitChangeOptions, end: EndRow): Adm
     await finish(row, (tx) => {
       if (!mayTake) return;
       blankPrompt(store, tx, { promptId: target, roomId: row.roomId });
-      dropDead(tx, row.roomId, target);
+      dropUnanswered(tx, row.roomId, target);
     });
     // Overwritten in the file, it would still stand in the log beside it.
     if (mayTake) store.dropLog();
   }
 
-  /** An operator who requeues what was given up must not have it answered, nor an edit of it. */
-  function dropDead(tx: Tx, room: RoomId, target: EventId): void {
+  /** What was given up or waits for its key must not be answered after all, nor an edit of it. */
+  function dropUnanswered(tx: Tx, room: RoomId, target: EventId): void {
     const relatesTo = raw<string>`json_extract(event, '$.content."m.relates_to".event_id')`;
     tx.run(
       sql
         .deleteFrom('inbox')
         .where('room_id', '=', room)
-        .where('state', '=', 'dead')
+        .where('state', 'in', OUT_OF_LINE)
         .where((eb) => eb.or([eb('event_id', '=', target), eb(relatesTo, '=', target)])),
     );
   }

@@ -8,7 +8,7 @@ import { Unavailable } from '../inbox/unavailable.ts';
 import { LIMITS } from '../limits.ts';
 import { isTrustedServer } from './access.ts';
 import type { AdmitOptions } from './admit.ts';
-import { ENCRYPTED_REASON, type Screened } from './decide-admission.ts';
+import type { Screened } from './decide-admission.ts';
 import type { EndRow } from './end-row.ts';
 import type { InboxItem } from './inbox-item.ts';
 
@@ -16,7 +16,7 @@ export type AdmitRoomOptions = Pick<AdmitOptions, 'store' | 'actions' | 'known' 
 export interface AdmitRoom {
   takeInvite(row: InboxRow, item: InboxItem & { kind: 'invite' }, screened: Screened & { kind: 'invite' }): Promise<void>;
   noteMembership(row: InboxRow, membership: 'join' | 'leave' | 'ban'): Promise<void>;
-  noteChange(row: InboxRow, leave: string | null): Promise<void>;
+  noteChange(row: InboxRow): Promise<void>;
 }
 
 export function createAdmitRoom({ store, actions, known, rooms, rules, greet, now }: AdmitRoomOptions, end: EndRow): AdmitRoom {
@@ -55,7 +55,6 @@ export function createAdmitRoom({ store, actions, known, rooms, rules, greet, no
     await store.write((tx) => known.joined(tx, row.roomId, now()));
     rooms.forget(row.roomId);
     const facts = await factsOf(row.roomId);
-    if (facts.encryption === 'encrypted') return leaveEncrypted(row);
     // What the inviter typed before the join ("hello") reaches the inbox here, ahead of what came since.
     await actions.readBackToInvite(row.roomId);
     // Last, so that it stands before what was read above: a grant comes before the message that needs it.
@@ -69,13 +68,6 @@ export function createAdmitRoom({ store, actions, known, rooms, rules, greet, no
     said();
   }
 
-  async function leaveEncrypted(row: InboxRow): Promise<void> {
-    await actions.leave(row.roomId, ENCRYPTED_REASON);
-    rooms.forget(row.roomId);
-    note(row, 'left', 'encrypted_room');
-    await finish(row, (tx) => known.left(tx, row.roomId));
-  }
-
   async function noteMembership(row: InboxRow, membership: 'join' | 'leave' | 'ban'): Promise<void> {
     rooms.forget(row.roomId);
     note(row, 'ignored', 'membership');
@@ -84,9 +76,8 @@ export function createAdmitRoom({ store, actions, known, rooms, rules, greet, no
     await finish(row, (tx) => (membership === 'join' ? known.joined(tx, row.roomId, now()) : known.left(tx, row.roomId)));
   }
 
-  async function noteChange(row: InboxRow, leave: string | null): Promise<void> {
+  async function noteChange(row: InboxRow): Promise<void> {
     rooms.forget(row.roomId);
-    if (leave !== null && known.of(row.roomId)?.membership === 'joined') return leaveEncrypted(row);
     return ignore(row, 'membership');
   }
 

@@ -4,7 +4,7 @@
  * the dispatcher tries the row again.
  */
 import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
-import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
+import { type EventId, type RoomId, type SessionId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { Inbox, InboxRow } from '../inbox/inbox.ts';
 import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -25,8 +25,19 @@ import { type AccessRules, mayInvite, mayUse } from './access.ts';
 import { type AuthorityOptions, createAdmitAuthority } from './admit-authority.ts';
 import { createAdmitChange } from './admit-change.ts';
 import { createAdmitControl } from './admit-control.ts';
+import { createAdmitDevice, type DeviceOptions } from './admit-device.ts';
+import { createAdmitEncrypted, type EncryptedOptions } from './admit-encrypted.ts';
 import { createAdmitRoom } from './admit-room.ts';
-import { type Admission, decideAdmission, isBotLoop, latenessOf, type Screened, screenItem, type TurnTimes } from './decide-admission.ts';
+import {
+  type Admission,
+  decideAdmission,
+  isBotLoop,
+  latenessOfRow,
+  type Screened,
+  screenItem,
+  type TurnTimes,
+} from './decide-admission.ts';
+import type { CryptoTrust } from './decide-trust.ts';
 import { createEndRow } from './end-row.ts';
 import type { FloodGuard } from './flood.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
@@ -34,8 +45,9 @@ import type { KnownRooms } from './known-rooms.ts';
 import type { Notices } from './notices.ts';
 import { createRefuseRow, isSigned } from './refuse-row.ts';
 import type { RoomActions, RoomDirectory, RoomFacts } from './room-facts.ts';
+import { createSaidSince } from './said-since.ts';
 
-export interface AdmitOptions extends AuthorityOptions {
+export interface AdmitOptions extends AuthorityOptions, EncryptedOptions, DeviceOptions {
   readonly store: Store;
   readonly inbox: Inbox;
   readonly rooms: RoomDirectory;
@@ -61,6 +73,8 @@ export interface AdmitOptions extends AuthorityOptions {
   readonly oracle: UserId;
   readonly oracleName: string;
   readonly rules: AccessRules;
+  /** Whose messages are obeyed in encrypted rooms. */
+  readonly cryptoTrust: CryptoTrust;
   readonly maxLatenessMs: number;
   readonly retentionMs: number;
   readonly commandPrefix: string;
@@ -84,10 +98,12 @@ export function createAdmit(options: AdmitOptions): Admit {
   const refuseRow = createRefuseRow(options, end);
   const authority = createAdmitAuthority(options, end, refuseRow);
   const control = createAdmitControl(options, end);
+  const encrypted = createAdmitEncrypted(options, end, refuseRow);
+  const device = createAdmitDevice(options, end);
+  const saidSince = createSaidSince(options);
 
   /** Monotonic ms; no earlier than what could still be answered, so that a claimed age buys little (G14). */
-  const sentAtOf = (row: InboxRow): number =>
-    checks.monotonic() - Math.min(options.maxLatenessMs, latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: now() }));
+  const sentAtOf = (row: InboxRow): number => checks.monotonic() - Math.min(options.maxLatenessMs, latenessOfRow(row, now()));
 
   async function handle(row: InboxRow): Promise<void> {
     const item = options.readItem(row);
@@ -95,13 +111,21 @@ export function createAdmit(options: AdmitOptions): Admit {
       logger.info({ event_id: row.eventId, room_id: row.roomId, reason: item.error }, 'an event was skipped');
       return ignore(row, 'unreadable');
     }
-    const screened = screenItem(item.value, {
-      oracle,
-      floodAllows: item.value.sender === oracle || row.again || flood.allows(item.value.sender, sentAtOf(row)),
-      mayInvite: mayInvite(item.value.sender, rules),
-      seenSince: now() - options.retentionMs,
-    });
-    await act(row, item.value, screened);
+    const floodAllows = item.value.sender === oracle || row.again || flood.allows(item.value.sender, sentAtOf(row));
+    await act(row, item.value, screen(item.value, floodAllows));
+  }
+
+  const screen = (item: InboxItem, floodAllows: boolean): Screened =>
+    screenItem(item, { oracle, floodAllows, mayInvite: mayInvite(item.sender, rules), seenSince: now() - options.retentionMs });
+
+  async function decrypt(row: InboxRow, item: InboxItem & { kind: 'encrypted' }): Promise<void> {
+    const opened = await encrypted.open(row, item);
+    if (opened === null) return;
+    const screened = screen(opened, true);
+    // What is encrypted twice is nobody's message.
+    if (screened.kind === 'encrypted') return ignore(row, 'unreadable');
+    if (screened.kind === 'message' && row.toldAt !== null && saidSince(row, opened.sender, row.toldAt)) return ignore(row, 'sent_again');
+    await act(row, opened, screened);
   }
 
   function act(row: InboxRow, item: InboxItem, screened: Screened): Promise<void> {
@@ -113,7 +137,7 @@ export function createAdmit(options: AdmitOptions): Admit {
       case 'own_membership':
         return room.noteMembership(row, screened.membership);
       case 'room_changed':
-        return room.noteChange(row, screened.leave);
+        return room.noteChange(row);
       case 'message':
         return takeMessage(row, screened.message);
       case 'edit':
@@ -126,6 +150,10 @@ export function createAdmit(options: AdmitOptions): Admit {
         return item.kind === 'grant' || item.kind === 'revoke' || item.kind === 'state_grant'
           ? authority.take(row, item)
           : ignore(row, 'not_a_prompt');
+      case 'encrypted':
+        return item.kind === 'encrypted' ? decrypt(row, item) : ignore(row, 'not_a_prompt');
+      case 'verification':
+        return item.kind === 'verification' ? device.verify(row, item) : ignore(row, 'not_a_prompt');
       default:
         return assertNever(screened);
     }
@@ -139,11 +167,15 @@ export function createAdmit(options: AdmitOptions): Admit {
         return ignore(row, admission.reason);
       case 'overhear':
         note(row, 'overheard', admission.reason);
-        return finish(row, (tx) => overhear(tx, message));
+        return finish(row, (tx) => overhear(tx, message, facts));
       case 'late':
         return refuse(row, message, facts, { refusal: refusal('TOO_LATE'), principal: null }, 'late');
       case 'not_allowed':
         return refuse(row, message, facts, { refusal: refusal('NOT_ALLOWED'), principal: null });
+      case 'untrusted':
+        return refuse(row, message, facts, { refusal: refusal(admission.code), principal: null });
+      case 'verify':
+        return device.show(row, message);
       case 'command':
         return authority.obey(row, message, admission.command);
       case 'control':
@@ -166,7 +198,7 @@ export function createAdmit(options: AdmitOptions): Admit {
       inviter: known.of(row.roomId)?.inviter ?? null,
       mayUse: mayUse(message.sender, rules, isSigned(message.content)),
       mayCommand: mayUse(message.sender, rules),
-      latenessMs: latenessOf({ ageMs: row.ageMs, receivedAt: row.receivedAt, now: at }),
+      latenessMs: latenessOfRow(row, at),
       maxLatenessMs: options.maxLatenessMs,
       commandPrefix: options.commandPrefix,
       oracleName: options.oracleName,
@@ -175,6 +207,7 @@ export function createAdmit(options: AdmitOptions): Admit {
       answeredInThreadAt: message.thread === null ? null : lastAnswerTo(message.sender, row.roomId, message.thread),
       now: at,
       botLoop: loops(row.roomId, message.sender),
+      cryptoTrust: options.cryptoTrust,
     });
   }
 
@@ -214,22 +247,26 @@ export function createAdmit(options: AdmitOptions): Admit {
           )
           .map((run) => ({ createdAt: run.created_at, endedAt: run.ended_at }));
 
-  /** Kept as context of the thread's session, or of the room when there is none. */
-  function overhear(tx: Tx, message: MessageItem): void {
+  /** The thread's, or in a direct room the one that goes on; its owner is a person there, and the room in a group. */
+  function conversationOf(tx: Tx, { roomId, thread }: MessageItem, { kind }: RoomFacts): SessionId | null {
+    if (thread === null && kind === 'group') return null;
+    const ofRoom = sql
+      .selectFrom('sessions')
+      .select('session_id')
+      .where('room_id', '=', roomId)
+      .where('owner', kind === 'direct' ? '!=' : '=', roomId);
     const session =
-      message.thread === null
-        ? undefined
-        : tx.get(
-            sql
-              .selectFrom('sessions')
-              .select('session_id')
-              .where('room_id', '=', message.roomId)
-              .where('thread_root', '=', message.thread)
-              .where('owner', '=', message.roomId),
-          );
+      thread === null
+        ? ofRoom.where('kind', '=', 'rolling').where('retired_at', 'is', null).orderBy('last_at', 'desc').limit(1)
+        : ofRoom.where('thread_root', '=', thread);
+    return tx.get(session)?.session_id ?? null;
+  }
+
+  /** Kept as context of its conversation, or of the room when there is none. */
+  function overhear(tx: Tx, message: MessageItem, facts: RoomFacts): void {
     transcript.append(tx, {
       roomId: message.roomId,
-      sessionId: session?.session_id ?? null,
+      sessionId: conversationOf(tx, message, facts),
       runId: null,
       eventId: message.eventId,
       role: 'human',
@@ -252,6 +289,7 @@ export function createAdmit(options: AdmitOptions): Admit {
     eventType: message.eventType,
     content: message.content,
     sentAt: message.sentAt,
+    trust: message.trust,
     threadRoot: message.thread,
     conversation: admission.conversation,
     editsTarget: null,
@@ -276,14 +314,13 @@ export function createAdmit(options: AdmitOptions): Admit {
 
   async function giveUp(row: InboxRow): Promise<void> {
     const item = options.readItem(row);
-    const addressed =
-      item.ok &&
-      item.value.kind === 'message' &&
-      (known.of(row.roomId)?.is_direct === 1 || (item.value.mentions?.includes(oracle) ?? false));
+    const message = item.ok && (item.value.kind === 'message' || item.value.kind === 'encrypted') ? item.value : null;
+    const isMentioned = message?.kind === 'message' && (message.mentions?.includes(oracle) ?? false);
+    const addressed = known.of(row.roomId)?.is_direct === 1 || isMentioned;
     const said = await store.write((tx) => {
       inbox.bury(tx, row, 'GAVE_UP' satisfies ErrorCode);
-      if (!addressed || !item.ok || item.value.kind !== 'message') return () => undefined;
-      const { sender, thread } = item.value;
+      if (!addressed || message === null) return () => undefined;
+      const { sender, thread } = message;
       return notices.refuse(tx, {
         refusal: gaveUp(),
         sender,

@@ -12,9 +12,12 @@ import {
   readCommand,
 } from '../commands/read-command.ts';
 import type { EventId, UserId } from '../ids.ts';
+import type { InboxRow } from '../inbox/inbox.ts';
 import { LIMITS } from '../limits.ts';
 import type { CancelRefusal } from '../runs/control.ts';
+import { type CryptoTrust, decideTrust, type TrustRefusal } from './decide-trust.ts';
 import type { InboxItem, MessageItem } from './inbox-item.ts';
+import type { RevealRefusal } from './reveal.ts';
 import type { RoomFacts } from './room-facts.ts';
 
 export type IgnoreReason =
@@ -31,12 +34,18 @@ export type IgnoreReason =
   | 'bot_loop'
   | 'not_addressed'
   | 'not_joined'
-  | 'encrypted_room'
   | 'edit_of_nothing'
   | 'edit_too_late'
   | 'edit_of_another'
   | 'unreadable'
   | 'edit_refused'
+  | RevealRefusal
+  | 'replayed'
+  /** Its key came after its sender had been asked to send it again, and had. */
+  | 'sent_again'
+  | 'never_readable'
+  /** More of this sender than wait for keys in one room. */
+  | 'too_many_unreadable'
   | 'redaction'
   | CancelRefusal
   | 'membership'
@@ -54,16 +63,19 @@ export type Screened =
       readonly kind: 'invite';
       readonly accept: false;
       readonly reason: string;
-      readonly because: 'encrypted_room' | 'not_allowed' | 'flood';
+      readonly because: 'not_allowed' | 'flood';
     }
-  | { readonly kind: 'room_changed'; readonly leave: string | null }
+  | { readonly kind: 'room_changed' }
   | { readonly kind: 'own_membership'; readonly membership: 'join' | 'leave' | 'ban' }
   | { readonly kind: 'message'; readonly message: MessageItem }
   | { readonly kind: 'edit'; readonly target: EventId }
   | { readonly kind: 'redaction'; readonly target: EventId }
   /** 🛑 on a prompt or on any event of an answer. */
   | { readonly kind: 'stop'; readonly target: EventId }
-  | { readonly kind: 'authority' };
+  | { readonly kind: 'authority' }
+  /** To be decrypted, and screened again as what it is then. */
+  | { readonly kind: 'encrypted' }
+  | { readonly kind: 'verification' };
 
 export interface Screening {
   readonly oracle: UserId;
@@ -73,22 +85,21 @@ export interface Screening {
   readonly seenSince: number;
 }
 
-export const ENCRYPTED_REASON = 'This oracle cannot read encrypted rooms yet. Please invite it into a room without encryption.';
 const INVITE_REFUSED_REASON = 'This oracle does not take invites from your account. Please ask its operator.';
 const FLOOD_REASON = 'Too many invites at once. Please try again later.';
 const PROMPT_TYPES = new Set(['m.text', 'm.emote']);
+const FILE_TYPES = new Set(['m.file', 'm.image', 'm.audio', 'm.video']);
 
 export function screenItem(item: InboxItem, { oracle, floodAllows, mayInvite, seenSince }: Screening): Screened {
   if (item.kind === 'own') return ignore('own_event');
   if (item.kind === 'own_membership') return { kind: 'own_membership', membership: item.membership };
-  if (item.kind === 'room_changed') return { kind: 'room_changed', leave: item.encrypted ? ENCRYPTED_REASON : null };
+  if (item.kind === 'room_changed') return { kind: 'room_changed' };
   // An older oracle under this very account kept people's grants in room state; set again or found on joining, never too old to be read.
   if (item.kind === 'state_grant') return floodAllows ? { kind: 'authority' } : ignore('flood');
   if (item.sender === oracle) return ignore('own_event');
   if (item.kind === 'invite') {
     if (!mayInvite) return { kind: 'invite', accept: false, reason: INVITE_REFUSED_REASON, because: 'not_allowed' };
     if (!floodAllows) return { kind: 'invite', accept: false, reason: FLOOD_REASON, because: 'flood' };
-    if (item.encrypted) return { kind: 'invite', accept: false, reason: ENCRYPTED_REASON, because: 'encrypted_room' };
     return { kind: 'invite', accept: true };
   }
   if (item.kind === 'other') return ignore('not_a_prompt');
@@ -96,6 +107,8 @@ export function screenItem(item: InboxItem, { oracle, floodAllows, mayInvite, se
   if (item.kind === 'redaction') return { kind: 'redaction', target: item.target };
   if (item.kind === 'reaction') return isStopSign(item.key) ? { kind: 'stop', target: item.target } : ignore('not_a_prompt');
   if (item.sentAt < seenSince) return ignore('too_old');
+  if (item.kind === 'encrypted') return { kind: 'encrypted' };
+  if (item.kind === 'verification') return { kind: 'verification' };
   if (item.kind === 'grant' || item.kind === 'revoke') return { kind: 'authority' };
   if (item.kind === 'edit') return { kind: 'edit', target: item.target };
   return screenMessage(item);
@@ -108,7 +121,7 @@ function screenMessage(item: MessageItem): Screened {
   if (item.msgtype === 'm.notice') return ignore('notice');
   // Answers of oracles are m.text; without this two of them would talk for ever (research/peers.md §6).
   if (Object.hasOwn(item.content, 'ixo.oracle.run') || Object.hasOwn(item.content, 'ixo.oracle.mirror')) return ignore('other_oracle');
-  if (!PROMPT_TYPES.has(item.msgtype)) return ignore('foreign_msgtype');
+  if (!PROMPT_TYPES.has(item.msgtype) && !FILE_TYPES.has(item.msgtype)) return ignore('foreign_msgtype');
   if (item.text.trim() === '') return ignore('empty_body');
   if (item.text.length > LIMITS.promptChars) return ignore('too_long');
   return { kind: 'message', message: item };
@@ -116,14 +129,18 @@ function screenMessage(item: MessageItem): Screened {
 
 export type Admission =
   | { readonly kind: 'ignore'; readonly reason: IgnoreReason }
-  /** Not addressed in a group: silent, but kept as context. */
-  | { readonly kind: 'overhear'; readonly reason: 'not_addressed' }
+  /** Not addressed in a group, or a file without a word: silent, but kept as context. */
+  | { readonly kind: 'overhear'; readonly reason: 'not_addressed' | 'file' }
   | { readonly kind: 'late' }
   | { readonly kind: 'not_allowed' }
+  /** Addressed, and from a device or in a form that CRYPTO_TRUST does not obey. */
+  | { readonly kind: 'untrusted'; readonly code: TrustRefusal }
   /** In a direct room; also a late one counts: who takes something back must not depend on our having been online. */
   | { readonly kind: 'command'; readonly command: AuthorityCommand }
   /** What is done to runs, in any room. To stop something is never too late. */
   | { readonly kind: 'control'; readonly command: ControlCommand }
+  /** To see the oracle's fingerprint, in any room and from any device. */
+  | { readonly kind: 'verify' }
   /** Said to the oracle in a group. */
   | { readonly kind: 'command_in_group' }
   | {
@@ -155,18 +172,22 @@ export interface MessageFacts {
   readonly now: number;
   /** The last answers and prompts of this conversation follow each other faster than a person writes. */
   readonly botLoop: boolean;
+  readonly cryptoTrust: CryptoTrust;
 }
 
 export function decideAdmission(message: MessageItem, room: RoomFacts, facts: MessageFacts): Admission {
   if (!room.joined) return ignore('not_joined');
-  if (room.encryption === 'encrypted') return ignore('encrypted_room');
   if (facts.source === 'backfill' && message.sender !== facts.inviter) return ignore('history');
   // A push after the join is never history; what /sync and /messages show may be. The cursor is the invite.
   if (facts.source !== 'push' && room.admissionCursor !== null && message.sentAt < room.admissionCursor) return ignore('history');
+  const untrusted = decideTrust(facts.cryptoTrust, message.trust, room.encryption);
+  if (message.wordless) return decideFile(room, facts, untrusted);
   if (room.kind === 'direct') {
     const command = commandIn(message, message.text);
     if (command?.kind === 'stop') return { kind: 'control', command };
     if (command !== null && !facts.mayCommand) return { kind: 'not_allowed' };
+    if (command?.kind === 'verify') return { kind: 'verify' };
+    if (command !== null && untrusted !== null) return { kind: 'untrusted', code: untrusted };
     if (command !== null) return isControl(command) ? { kind: 'control', command } : { kind: 'command', command };
   }
   const address = decideAddress(message, room, facts);
@@ -176,6 +197,8 @@ export function decideAdmission(message: MessageItem, room: RoomFacts, facts: Me
   if (address === null) return room.kind === 'group' ? { kind: 'overhear', reason: 'not_addressed' } : ignore('not_addressed');
   if (facts.latenessMs > facts.maxLatenessMs) return { kind: 'late' };
   if (!facts.mayUse) return { kind: 'not_allowed' };
+  if (asked?.kind === 'verify') return { kind: 'verify' };
+  if (untrusted !== null) return { kind: 'untrusted', code: untrusted };
   if (asked !== null && isControl(asked)) return { kind: 'control', command: asked };
   if (asked?.kind === 'usage' && asked.of.where === 'anywhere') return { kind: 'command', command: asked };
   if (asked !== null) return { kind: 'command_in_group' };
@@ -184,6 +207,12 @@ export function decideAdmission(message: MessageItem, room: RoomFacts, facts: Me
 }
 
 /** An emote ("/me !revoke all") says something about a command and is none. */
+/** In a direct room it goes into the person's own conversation, and so needs the same right. */
+function decideFile({ kind }: RoomFacts, { mayUse }: MessageFacts, untrusted: TrustRefusal | null): Admission {
+  if (kind === 'direct' && !mayUse) return ignore('not_allowed');
+  return kind === 'direct' && untrusted !== null ? { kind: 'untrusted', code: untrusted } : { kind: 'overhear', reason: 'file' };
+}
+
 const commandIn = (message: MessageItem, text: string): Command | null =>
   message.msgtype === 'm.text' ? readCommand(text, { isReply: message.inReplyTo !== null }) : null;
 
@@ -269,3 +298,6 @@ export function isBotLoop(turns: readonly TurnTimes[], now: number, budget: numb
 /** Lateness of an event at its first claim, in ms (DESIGN §2 "Too late"): no clock of another server takes part. */
 export const latenessOf = ({ ageMs, receivedAt, now }: { ageMs: number | null; receivedAt: number; now: number }): number =>
   (ageMs ?? 0) + Math.max(0, now - receivedAt);
+/** The same for a row: what waited for its key was claimed when it was set aside, and is no later for that. */
+export const latenessOfRow = ({ ageMs, receivedAt, parkedAt }: Pick<InboxRow, 'ageMs' | 'receivedAt' | 'parkedAt'>, now: number): number =>
+  latenessOf({ ageMs, receivedAt, now: parkedAt ?? now });

@@ -4,6 +4,7 @@
  */
 import type { EventId, RoomId, TokenId, UserId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
+import type { SenderTrust } from '../turn/principal.ts';
 
 interface ItemBase {
   readonly eventId: EventId;
@@ -11,11 +12,15 @@ interface ItemBase {
   readonly sender: UserId;
   /** origin_server_ts; a claim of the sender's server, may be off. */
   readonly sentAt: number;
+  /** `clear` as it is read; admission puts in what decryption said. */
+  readonly trust: SenderTrust;
 }
 export interface MessageItem extends ItemBase {
   readonly kind: 'message';
   readonly msgtype: string;
   readonly text: string;
+  /** A file without a word: no prompt, but context for what is said about it. */
+  readonly wordless: boolean;
   /** Root of the thread it stands in. */
   readonly thread: EventId | null;
   readonly inReplyTo: EventId | null;
@@ -28,13 +33,17 @@ export interface MessageItem extends ItemBase {
 export type InboxItem =
   | MessageItem
   | (ItemBase & { readonly kind: 'edit'; readonly target: EventId; readonly text: string; readonly content: JsonObject })
-  | (ItemBase & { readonly kind: 'invite'; readonly isDirect: boolean; readonly encrypted: boolean })
+  | (ItemBase & { readonly kind: 'invite'; readonly isDirect: boolean })
   /** The oracle's own membership: joined, left or banned. */
   | (ItemBase & { readonly kind: 'own_membership'; readonly membership: 'join' | 'leave' | 'ban' })
   /** Somebody else's membership, or another state event that room facts depend on. */
-  | (ItemBase & { readonly kind: 'room_changed'; readonly encrypted: boolean })
+  | (ItemBase & { readonly kind: 'room_changed' })
   /** The oracle's own event come back; `prompts` names what it answers. */
   | (ItemBase & { readonly kind: 'own'; readonly run: OwnRun | null })
+  /** Not decrypted yet; the thread stands in the clear part. */
+  | (ItemBase & { readonly kind: 'encrypted'; readonly thread: EventId | null })
+  /** A step of an emoji verification with the oracle; `event` is what the sender encrypted, or sent in the clear. */
+  | (ItemBase & { readonly kind: 'verification'; readonly event: JsonObject })
   | (ItemBase & { readonly kind: 'redaction'; readonly target: EventId })
   | (ItemBase & { readonly kind: 'reaction'; readonly target: EventId; readonly key: string })
   /** `ixo.oracle.grant`: a delegation for the oracle or for a key of the sender's client, as one CAR. */

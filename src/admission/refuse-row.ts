@@ -7,6 +7,7 @@ import type { Inbox, InboxRow } from '../inbox/inbox.ts';
 import type { JsonObject } from '../json.ts';
 import type { Store } from '../store/store.ts';
 import { writeAudit } from '../turn/audit.ts';
+import type { SenderTrust } from '../turn/principal.ts';
 import type { Refused } from '../turn/turn.ts';
 import { UCAN_KEY } from '../ucan/content-hash.ts';
 import { needsGrant } from './decide-notice.ts';
@@ -29,6 +30,7 @@ export interface RefusedItem {
   readonly sender: UserId;
   readonly thread: MessageItem['thread'];
   readonly content: JsonObject;
+  readonly trust: SenderTrust;
 }
 export type RefuseRow = (
   row: InboxRow,
@@ -44,12 +46,12 @@ export function createRefuseRow({ store, inbox, rooms, known, notices, now }: Re
   async function directRoomOf(user: UserId): Promise<RoomId | null> {
     for (const room of known.maybeDirectWith(user)) {
       const facts = await rooms.facts(room);
-      if (facts.kind === 'direct' && facts.joined && facts.encryption === 'none' && facts.people.has(user)) return room;
+      if (facts.kind === 'direct' && facts.joined && facts.encryption !== 'unknown' && facts.people.has(user)) return room;
     }
     return null;
   }
 
-  return async (row, { sender, thread, content }, direct, { refusal, principal, capability, kind = 'refusal' }) => {
+  return async (row, { sender, thread, content, trust }, direct, { refusal, principal, capability, kind = 'refusal' }) => {
     end.note(row, 'refused', refusal.code);
     const signed = isSigned(content);
     const directRoom = !direct && needsGrant(refusal, signed) ? await directRoomOf(sender) : null;
@@ -60,6 +62,7 @@ export function createRefuseRow({ store, inbox, rooms, known, notices, now }: Re
         principal_id: principal?.id ?? null,
         matrix_user_id: sender,
         tier: principal?.tier ?? null,
+        trust,
         capability,
         decision: 'refused',
         code: refusal.code,

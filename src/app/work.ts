@@ -21,12 +21,15 @@ import { createAdmit } from '../admission/admit.ts';
 import { createFloodGuard } from '../admission/flood.ts';
 import { createKnownRooms } from '../admission/known-rooms.ts';
 import { createNotices } from '../admission/notices.ts';
+import { createParkedWatch } from '../admission/parked-watch.ts';
 import { createCommands } from '../commands/commands.ts';
 import { type Config, forgetTracing } from '../config.ts';
 import { createRunIds, type UserId } from '../ids.ts';
 import { createDispatcher } from '../inbox/dispatcher.ts';
 import type { Inbox, IncomingEvent } from '../inbox/inbox.ts';
+import { createParked } from '../inbox/parked.ts';
 import { createReconcileStore } from '../inbox/reconcile-store.ts';
+import { Unavailable } from '../inbox/unavailable.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
@@ -230,6 +233,26 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
   const words = createRoomWords({ oracleDid, oracleEntityDid: entityDid });
   const trusts = (user: UserId) => isTrustedServer(user, rules);
   const runControl = createControl({ store, runs, scheduler });
+  const notices = createNotices({ store, outbox, words, page: authority.page, now, signal: ending.signal });
+  const observeAdmitted = (outcome: string, reason: string) => observeAdmission(metrics, outcome, reason);
+  const parked = createParked({ store, clock, inbox });
+  // NO CRYPTO YET (issue 6): the lead puts the CryptoService's parts here.
+  const noCrypto = {
+    reveal: () => Promise.reject(new Unavailable('encryption is not set up')),
+    verification: { receive: async () => undefined },
+    fingerprint: async () => null,
+    keysSyncedSince: () => false,
+  };
+  const parkedWatch = createParkedWatch({
+    store,
+    parked,
+    notices,
+    known,
+    clock,
+    logger,
+    keysSyncedSince: noCrypto.keysSyncedSince,
+    observe: observeAdmitted,
+  });
   const admit = createAdmit({
     store,
     inbox,
@@ -243,7 +266,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     settings,
     scheduler,
     transcript,
-    notices: createNotices({ store, outbox, words, page: authority.page, now, signal: ending.signal }),
+    notices,
     commands: createCommands({
       store,
       grants,
@@ -271,7 +294,13 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     },
     greet: createGreeting({ outbox, name: config.oracleName, userId: oracle, now }),
     newRequestId: newId,
-    observe: (outcome, reason) => observeAdmission(metrics, outcome, reason),
+    observe: observeAdmitted,
+    parked,
+    keysArrived: parkedWatch.keysArrived,
+    reveal: noCrypto.reveal,
+    verification: noCrypto.verification,
+    fingerprint: noCrypto.fingerprint,
+    cryptoTrust: config.cryptoTrust,
     oracle,
     oracleName: config.oracleName,
     rules,
@@ -319,6 +348,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     await firstOf(reconciler.start(), { clock, withinMs: RECONCILE_FIRST_MS });
     // A stop may have come while we waited: nothing is taken up any more.
     if (stopping) return;
+    parkedWatch.start();
     dispatcher.start();
     const [{ loadAgent }] = await Promise.all([loading, reportPing(ping, logger)]);
     agent = loadAgent({
@@ -430,6 +460,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     async stop() {
       stopping = true;
       await reconciler.stop();
+      await parkedWatch.stop();
       await dispatcher.stop();
       await scheduler.stop(DRAIN_MS);
       ending.abort(new Error('shutting down'));

@@ -12,6 +12,7 @@ import type { Control } from '../runs/control.ts';
 import type { Store, Tx } from '../store/store.ts';
 import { writeAudit } from '../turn/audit.ts';
 import type { Links } from '../turn/links.ts';
+import type { SenderTrust } from '../turn/principal.ts';
 import type { Grants, StoredGrant } from '../ucan/grants.ts';
 import { type AuthorisePage, describeOffer } from './authorise-page.ts';
 import { code, describeAbilities, describeGrant, describePending, describeTime, shortId } from './describe-grant.ts';
@@ -37,6 +38,7 @@ export interface CommandWords {
 export interface CommandRequest {
   readonly command: AuthorityCommand;
   readonly sender: UserId;
+  readonly trust: SenderTrust;
   /** A direct room; another one only for the usage of a command that works anywhere. */
   readonly roomId: RoomId;
   readonly cause: EventId;
@@ -178,7 +180,7 @@ export function createCommands(options: CommandsOptions): Commands {
 
   function revoke(tx: Tx, request: CommandRequest, list: readonly StoredGrant[], now: number): Said {
     if (list.length === 0) return { text: NOTHING_TO_REVOKE, refusal: refusal('NOT_FOUND', { message: NOTHING_TO_REVOKE }) };
-    const revoked = own.revoke(tx, list, { user: request.sender, eventId: request.cause }, now);
+    const revoked = own.revoke(tx, list, { user: request.sender, eventId: request.cause, trust: request.trust }, now);
     return { text: `Taken back, from now on and for good:\n\n${lines(list)}`, revoked };
   }
 
@@ -187,13 +189,20 @@ export function createCommands(options: CommandsOptions): Commands {
     return { text: why.message, refusal: why };
   }
 
-  function audit(tx: Tx, { sender, cause }: CommandRequest, grant: StoredGrant | undefined, refusedWith: string | null, now: number): void {
+  function audit(
+    tx: Tx,
+    { sender, cause, trust }: CommandRequest,
+    grant: StoredGrant | undefined,
+    refusedWith: string | null,
+    now: number,
+  ): void {
     writeAudit(store, tx, {
       at: now,
       event_id: cause,
       token_id: grant?.tokenId ?? null,
       principal_id: grant?.did ?? null,
       matrix_user_id: sender,
+      trust,
       capability: 'grant/confirm',
       decision: refusedWith === null ? 'allowed' : 'refused',
       code: refusedWith,

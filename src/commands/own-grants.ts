@@ -7,6 +7,7 @@ import type { Did, EventId, TokenId, UserId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
 import { writeAudit } from '../turn/audit.ts';
 import type { Links } from '../turn/links.ts';
+import type { SenderTrust } from '../turn/principal.ts';
 import type { Grants, StoredGrant } from '../ucan/grants.ts';
 
 export interface OwnGrants {
@@ -17,7 +18,7 @@ export interface OwnGrants {
   /**
    * With a row in the audit log for each. An account that takes back what made it act for a DID is no longer linked to it either: with the link alone
    * whoever made that grant could go on over HTTP in this person's room. @returns ids of all stored grants that ended by it, those that rested on these included. */
-  revoke(tx: Tx, grants: readonly StoredGrant[], by: { user: UserId; eventId: EventId }, now: number): TokenId[];
+  revoke(tx: Tx, grants: readonly StoredGrant[], by: { user: UserId; eventId: EventId; trust: SenderTrust }, now: number): TokenId[];
 }
 
 export interface OwnGrantsOptions {
@@ -42,7 +43,7 @@ export function createOwnGrants({ store, grants, links }: OwnGrantsOptions): Own
       const grant = grants.byTokenId(tokenId);
       return grant !== undefined && (grant.matrixUserId === user || didsOf(user, now).has(grant.did)) ? grant : undefined;
     },
-    revoke(tx, list, { user, eventId }, now) {
+    revoke(tx, list, { user, eventId, trust }, now) {
       const ended = new Set<TokenId>();
       for (const { tokenId, did } of list) {
         for (const id of grants.revoke(tx, { tokenId, by: did }, now)) ended.add(id);
@@ -52,6 +53,7 @@ export function createOwnGrants({ store, grants, links }: OwnGrantsOptions): Own
           token_id: tokenId,
           principal_id: did,
           matrix_user_id: user,
+          trust,
           capability: 'grant/revoke',
           decision: 'allowed',
         });

@@ -7,7 +7,7 @@ import type { TokenId } from '../ids.ts';
 import { isMultitask, type Multitask } from '../runs/inputs.ts';
 
 export interface CommandSpec {
-  readonly name: 'authorise' | 'grants' | 'revoke' | 'stop' | 'mode';
+  readonly name: 'authorise' | 'grants' | 'revoke' | 'stop' | 'mode' | 'verify';
   /** What is about one person's authority is for the direct room: in a group only a hint is given. */
   readonly where: 'direct' | 'anywhere';
   /** First words that mean it, in lower case; the first is the one that is shown. */
@@ -47,6 +47,12 @@ export const COMMANDS: readonly CommandSpec[] = [
       { form: '!mode interrupt', summary: 'stop, and answer it instead' },
     ],
   },
+  {
+    name: 'verify',
+    where: 'anywhere',
+    words: ['!verify'],
+    uses: [{ form: '!verify', summary: 'see the fingerprint of my device, to compare it with what your app shows' }],
+  },
 ];
 
 /** What is done to runs; the rest is about authority. */
@@ -54,7 +60,11 @@ export type ControlCommand =
   | { readonly kind: 'stop' }
   /** Null: only show it. */
   | { readonly kind: 'mode'; readonly mode: Multitask | null };
-export type Command = AuthorityCommand | ControlCommand;
+/** It needs no more than the oracle's own keys. */
+export interface VerifyCommand {
+  readonly kind: 'verify';
+}
+export type Command = AuthorityCommand | ControlCommand | VerifyCommand;
 export const isControl = (command: Command): command is ControlCommand => command.kind === 'stop' || command.kind === 'mode';
 
 export type AuthorityCommand =
@@ -93,6 +103,8 @@ function readForm({ name }: CommandSpec, [argument, ...more]: readonly string[])
       return word === undefined ? { kind: 'grants' } : null;
     case 'stop':
       return word === undefined ? { kind: 'stop' } : null;
+    case 'verify':
+      return word === undefined ? { kind: 'verify' } : null;
     case 'mode':
       if (word === undefined || word === 'show') return { kind: 'mode', mode: null };
       return isMultitask(word) ? { kind: 'mode', mode: word } : null;

@@ -35,6 +35,10 @@ export interface InboxRow {
   readonly attempt: number;
   /** It was in hand before, whether or not that counted as an attempt. */
   readonly again: boolean;
+  /** When its key was missed first (src/inbox/parked.ts); null when it never was. */
+  readonly parkedAt: number | null;
+  /** When its sender was asked to send it again. */
+  readonly toldAt: number | null;
 }
 export interface Inbox {
   /** Stores the events in one transaction; resolves when they are on disk. Rejects with `StorageError`: then answer no 200. */
@@ -62,7 +66,7 @@ export interface Inbox {
   requeue(tx: Tx, id: number): boolean;
   /** Forgets event ids older than `before`. Bounded per call; returns how many went. */
   prune(before: number): Promise<number>;
-  depth(): { rows: number; oldestReceivedAt: number | null; dead: number };
+  depth(): { rows: number; oldestReceivedAt: number | null; dead: number; parked: number };
 }
 
 /** A claim that is not finished by then belongs to a process that died; longer than any admission may take. */
@@ -222,7 +226,9 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
           receivedAt: row.received_at,
           ageMs: row.age_ms,
           attempt: row.attempts + 1,
-          again: row.attempts > 0 || row.not_before > 0,
+          again: row.attempts > 0 || row.not_before > 0 || row.megolm_session !== null,
+          parkedAt: row.parked_at,
+          toldAt: row.told_at,
         },
       };
     },
@@ -248,7 +254,16 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
         sql
           .updateTable('inbox')
           // As if it came now: whoever asks for it again does not want to read that it is too late.
-          .set({ state: 'ready', attempts: 0, not_before: 0, error: null, received_at: clock.now(), age_ms: 0 })
+          .set({
+            state: 'ready',
+            attempts: 0,
+            not_before: 0,
+            error: null,
+            received_at: clock.now(),
+            age_ms: 0,
+            parked_at: null,
+            told_at: null,
+          })
           .where('id', '=', id)
           .where('state', '=', 'dead'),
       ) > 0,
@@ -267,13 +282,14 @@ export function createInbox({ store, clock, oracle, fence }: InboxOptions): Inbo
           .select((eb) => [eb.fn.countAll<number>().as('rows'), eb.fn.min('received_at').as('oldest')])
           .where('state', '=', 'ready'),
       );
-      const dead = store.read.get(
-        sql
-          .selectFrom('inbox')
-          .select((eb) => eb.fn.countAll<number>().as('rows'))
-          .where('state', '=', 'dead'),
-      );
-      return { rows: row?.rows ?? 0, oldestReceivedAt: row?.oldest ?? null, dead: dead?.rows ?? 0 };
+      const countOf = (state: 'dead' | 'parked'): number =>
+        store.read.get(
+          sql
+            .selectFrom('inbox')
+            .select((eb) => eb.fn.countAll<number>().as('rows'))
+            .where('state', '=', state),
+        )?.rows ?? 0;
+      return { rows: row?.rows ?? 0, oldestReceivedAt: row?.oldest ?? null, dead: countOf('dead'), parked: countOf('parked') };
     },
   };
   return inbox;

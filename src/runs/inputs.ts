@@ -96,7 +96,9 @@ export function createInputs({ store, runs, newRunId }: InputsOptions): Inputs {
   const inputs: Inputs = {
     steerable(tx, session, principal, hints) {
       const grants = writeGrants(principal.grants);
-      let query = working(session, principal).where('hints', '=', JSON.stringify({ v: 1, ...hints }));
+      let query = working(session, principal)
+        .where('trust', 'is', principal.trust)
+        .where('hints', '=', JSON.stringify({ v: 1, ...hints }));
       query = grants === null ? query.where('grants', 'is', null) : query.where('grants', '=', grants);
       const found = tx.get(query)?.run_id;
       const last = tx.get(sql.selectFrom('runs').select('run_id').where('session_id', '=', session).orderBy('run_id', 'desc').limit(1));

@@ -35,7 +35,7 @@ export interface Ending {
   readonly usage: Usage | null;
   readonly model: string | null;
 }
-export interface WaitingPrompt extends Pick<Run, 'principalId' | 'matrixUserId' | 'roomId' | 'tier' | 'grants'> {
+export interface WaitingPrompt extends Pick<Run, 'principalId' | 'matrixUserId' | 'roomId' | 'tier' | 'grants' | 'trust'> {
   readonly runId: RunId;
 }
 
@@ -135,6 +135,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           principal_id: run.principal.id,
           matrix_user_id: run.principal.matrixUserId,
           tier: run.principal.tier,
+          trust: run.principal.trust,
           client: run.client,
           request_id: run.requestId,
           parent: null,
@@ -158,11 +159,11 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
       const row = tx.get(sql.selectFrom('runs').selectAll().where('run_id', '=', id));
       if (row === undefined) throw new Error(`run ${id} is not there to be repeated`);
       const { session_id, room_id, thread_root, owner, principal_id, matrix_user_id, tier, client, request_id, runner } = row;
-      const { grants, hints, direct, model_asked } = row;
+      const { grants, hints, direct, model_asked, trust } = row;
       tx.run(
         sql.insertInto('runs').values({
           ...{ session_id, room_id, thread_root, owner, principal_id, matrix_user_id, tier, client, request_id, runner },
-          ...{ grants, hints, direct, model_asked },
+          ...{ grants, hints, direct, model_asked, trust },
           run_id: next,
           parent: null,
           status: 'queued',
@@ -202,6 +203,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           .where('principal_id', '=', principal.id)
           .where('matrix_user_id', '=', principal.matrixUserId)
           .where('tier', '=', principal.tier)
+          .where('trust', 'is', principal.trust)
           .where('hints', '=', JSON.stringify({ v: 1, ...hints }))
           .where((eb) => isExactly(eb, writeGrants(principal.grants)))
           // Only the last in line: joining an earlier run would overtake what another principal said in between (G3).
@@ -341,7 +343,7 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
         sql
           .selectFrom('pending_inputs as p')
           .innerJoin('runs as r', 'r.run_id', 'p.run_id')
-          .select(['p.run_id', 'p.principal_id', 'p.tier', 'r.matrix_user_id', 'r.room_id', 'r.grants'])
+          .select(['p.run_id', 'p.principal_id', 'p.tier', 'r.matrix_user_id', 'r.room_id', 'r.grants', 'r.trust'])
           .where('p.prompt_id', '=', promptId)
           .where((eb) =>
             eb.or([
@@ -351,8 +353,8 @@ export function createRuns({ store, fence }: { store: Store; fence: number }): R
           ),
       );
       if (row === undefined) return null;
-      const { run_id: runId, principal_id: principalId, matrix_user_id: matrixUserId, room_id: roomId, tier, grants } = row;
-      return { runId, principalId, matrixUserId, roomId, tier, grants: readGrants(grants) };
+      const { run_id: runId, principal_id: principalId, matrix_user_id: matrixUserId, room_id: roomId, tier, grants, trust } = row;
+      return { runId, principalId, matrixUserId, roomId, tier, trust, grants: readGrants(grants) };
     },
     amendPrompt(tx, promptId, text) {
       tx.run(sql.updateTable('pending_inputs').set({ text }).where('prompt_id', '=', promptId));
@@ -410,6 +412,7 @@ function toRun(row: Selectable<RunsTable>, prompts: Run['prompts']): Run {
     did: readDid(row.principal_id),
     matrixUserId: row.matrix_user_id,
     tier: row.tier,
+    trust: row.trust,
     grants: readGrants(row.grants),
     tainted: row.tainted === 1,
     client: row.client,

@@ -11,7 +11,7 @@ import { type Run, TERMINAL } from './run.ts';
 
 /** The run whose last prompt was edited. */
 export interface Replaceable
-  extends Pick<Run, 'sessionId' | 'roomId' | 'threadRoot' | 'owner' | 'matrixUserId' | 'tier' | 'hints' | 'direct' | 'grants'> {
+  extends Pick<Run, 'sessionId' | 'roomId' | 'threadRoot' | 'owner' | 'matrixUserId' | 'tier' | 'trust' | 'hints' | 'direct' | 'grants'> {
   readonly runId: RunId;
   readonly principalId: PrincipalId;
   readonly isWorking: boolean;
@@ -58,9 +58,9 @@ export function createReplacing({ store, runs }: { store: Store; runs: Pick<Runs
       // With one of its prompts went what its tools were asked: nobody could tell any more what must not be done again (G6).
       if (run.prompts.some(({ text }) => text === '')) return undefined;
       if (newestOf(tx, run.sessionId) !== run.id) return undefined;
-      const { sessionId, roomId, threadRoot, owner, matrixUserId, tier, hints, direct, grants, principalId } = run;
+      const { sessionId, roomId, threadRoot, owner, matrixUserId, tier, trust, hints, direct, grants, principalId } = run;
       return {
-        ...{ sessionId, roomId, threadRoot, owner, matrixUserId, tier, hints, direct, grants, principalId },
+        ...{ sessionId, roomId, threadRoot, owner, matrixUserId, tier, trust, hints, direct, grants, principalId },
         runId: run.id,
         isWorking: !TERMINAL.has(run.status),
         text: last.text,

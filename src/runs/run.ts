@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import type { Did, EventId, OwnerId, PrincipalId, RoomId, RunId, SessionId, UserId } from '../ids.ts';
-import type { RestsOn, Tier } from '../turn/principal.ts';
+import type { RestsOn, SenderTrust, Tier } from '../turn/principal.ts';
 
 export type RunStatus = 'queued' | 'running' | 'waiting' | 'completed' | 'failed' | 'cancelled' | 'interrupted' | 'expired';
 export const TERMINAL: ReadonlySet<RunStatus> = new Set(['completed', 'failed', 'cancelled', 'interrupted', 'expired']);
@@ -17,6 +17,8 @@ export type EmittedKind = 'reasoning' | 'action_call' | 'render_component' | 'br
 export interface Usage {
   readonly inputTokens: number;
   readonly outputTokens: number;
+  /** A provider reported nothing for one of the calls at least. */
+  readonly estimated?: boolean;
 }
 
 /** Data of a frame by kind. `text.delta` is appended to the answer; `truncate.length` cuts it back to so many UTF-16 units (resume). */
@@ -74,7 +76,7 @@ export type Frame = {
   [K in FrameKind]: { readonly seq: number; readonly at: number; readonly kind: K; readonly data: FrameData[K] };
 }[FrameKind];
 
-const usage = z.object({ inputTokens: z.number(), outputTokens: z.number() });
+const usage = z.object({ inputTokens: z.number(), outputTokens: z.number(), estimated: z.boolean().optional() });
 const callStatus = z.enum(['isRunning', 'done', 'error']);
 const READERS: { [K in FrameKind]: z.ZodType<unknown> } = {
   text: z.object({ delta: z.string() }),
@@ -222,6 +224,8 @@ export interface Run {
   readonly did: Did | null;
   readonly matrixUserId: UserId;
   readonly tier: Tier;
+  /** Of the device of its first prompt; null over HTTP and in runs of older releases. */
+  readonly trust: SenderTrust | null;
   /** What it rests on; judged again before each call of a model or a tool (G8). */
   readonly grants: RestsOn;
   /** Its model's input held text that its principal did not write, in this attempt or an earlier one. */

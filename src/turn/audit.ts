@@ -27,6 +27,7 @@ export function writeAudit(store: Store, tx: Tx, entry: AuditEntry): void {
       tier: null,
       code: null,
       tainted: null,
+      trust: null,
       ...entry,
       capability: bounded(entry.capability),
       resource: bounded(entry.resource),

@@ -23,7 +23,7 @@ import { isSpentOnAnother } from '../ucan/replay.ts';
 import type { UseGrants } from '../ucan/use-grants.ts';
 import { createJudgeAccess } from './judge-access.ts';
 import type { Links } from './links.ts';
-import { NO_GRANTS, type Principal, type SpentToken } from './principal.ts';
+import { NO_GRANTS, type Principal, type SenderTrust, type SpentToken } from './principal.ts';
 import type { HttpIncoming, Incoming, LegacyProof, MatrixIncoming } from './prompt.ts';
 
 export interface Authenticated {
@@ -99,7 +99,7 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
     const account = await checkIxoAccount(did, incoming.sender, { isTrusted, keysOf });
     if (!account.ok) return account;
     if (isSpentOnAnother(store, store.read, tokenId, incoming.eventId)) return err('REPLAY');
-    const principal = signedPrincipal(verified.value, incoming.sender);
+    const principal = signedPrincipal(verified.value, incoming.sender, incoming.trust);
     const refused = judge(principal);
     if (refused !== null) return err(refused);
     const planned = beside.value.length === 0 ? ok([]) : await registerGrant.fromMessage({ dlg: beside.value, principal: did });
@@ -114,23 +114,23 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
     if (!isTrusted(sender)) return err('UNTRUSTED_SERVER');
     // `dlg` alone authenticates nothing, and is a token all the same: no downgrade.
     if (ucan !== undefined) return err('NO_AUTHORITY');
-    const principal = await accountPrincipal(sender);
+    const principal = await accountPrincipal(sender, incoming.trust);
     if (!principal.ok) return principal;
     const refused = judge(principal.value);
     if (refused !== null) return err(refused);
     return ok({ incoming, principal: principal.value, token: null, promptId: incoming.eventId, grants: [], carried: [] });
   }
 
-  async function accountPrincipal(sender: UserId): Promise<Result<Principal, ErrorCode>> {
+  async function accountPrincipal(sender: UserId, trust: SenderTrust): Promise<Result<Principal, ErrorCode>> {
     const grant = grants.boundTo(sender, now());
     if (grant !== undefined) {
       const { did, path, expiresAt } = grant;
       const account = await checkIxoAccount(did, sender, { isTrusted, keysOf });
       if (!account.ok) return account;
-      return ok({ id: did, did, matrixUserId: sender, tier: 'sender-bound', grants: { path, until: expiresAt } });
+      return ok({ id: did, did, matrixUserId: sender, tier: 'sender-bound', grants: { path, until: expiresAt }, trust });
     }
     if (!isListed(sender, rules)) return err('NO_AUTHORITY');
-    return ok({ id: unsignedPrincipalId(sender), did: null, matrixUserId: sender, tier: 'listed', grants: NO_GRANTS });
+    return ok({ id: unsignedPrincipalId(sender), did: null, matrixUserId: sender, tier: 'listed', grants: NO_GRANTS, trust });
   }
 
   async function authenticateRequest(incoming: HttpIncoming): Promise<Result<Authenticated, ErrorCode>> {
@@ -145,7 +145,7 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
     if (link.value.userId !== incoming.sender || link.value.directRoom !== incoming.roomId) return err('NOT_LINKED');
     const account = await checkIxoAccount(did, incoming.sender, { isTrusted, keysOf });
     if (!account.ok) return account;
-    const principal = signedPrincipal(proof, incoming.sender);
+    const principal = signedPrincipal(proof, incoming.sender, null);
     const refused = judge(principal);
     if (refused !== null) return err(refused);
     const token = { tokenId, keepUntil: keepUntil(expiresAt), bodyHash };
@@ -162,19 +162,24 @@ export function createAuthenticate(options: AuthenticateOptions): Authenticate {
     if (link === undefined || link.directRoom !== roomId) return err('NOT_LINKED');
     const account = await checkIxoAccount(did, sender, { isTrusted, keysOf });
     if (!account.ok) return account;
-    const principal: Principal = { id: did, did, matrixUserId: sender, tier: 'sender-bound', grants: NO_GRANTS };
+    const principal: Principal = { id: did, did, matrixUserId: sender, tier: 'sender-bound', grants: NO_GRANTS, trust: null };
     const refused = judge(principal);
     if (refused !== null) return err(refused);
     const token = { tokenId, keepUntil: keepUntil + maxLatenessMs, bodyHash };
     return ok({ incoming, principal, token, promptId: `http:${tokenId}`, grants: [], carried: [] });
   }
 
-  const signedPrincipal = ({ principal, grants: path, grantsUntil }: VerifiedInvocation, sender: UserId): Principal => ({
+  const signedPrincipal = (
+    { principal, grants: path, grantsUntil }: VerifiedInvocation,
+    sender: UserId,
+    trust: SenderTrust | null,
+  ): Principal => ({
     id: principal,
     did: principal,
     matrixUserId: sender,
     tier: 'signed',
     grants: { path, until: grantsUntil },
+    trust,
   });
 
   /** Whether this principal may begin a turn now. */

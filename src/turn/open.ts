@@ -173,6 +173,7 @@ export function createOpen(options: OpenOptions): Open {
       principal_id: principal.id,
       matrix_user_id: principal.matrixUserId,
       tier: principal.tier,
+      trust: principal.trust,
       capability: MESSAGE_ABILITY,
       resource: principal.id,
       decision: 'allowed',

@@ -37,6 +37,8 @@ export interface Principal {
   readonly matrixUserId: UserId;
   readonly tier: Tier;
   readonly grants: RestsOn;
+  /** Of the device that the message came from; null over HTTP, where a token says who speaks. */
+  readonly trust: SenderTrust | null;
 }
 
 /** What `open` must write for a signed prompt: the token is spent in the same transaction that starts its run. */

@@ -5,6 +5,7 @@ import type { JsonObject } from '../json.ts';
 import type { TurnHints } from '../runs/run.ts';
 import type { Tx } from '../store/store.ts';
 import type { VerifiedInvocation } from '../ucan/chain.ts';
+import type { SenderTrust } from './principal.ts';
 
 interface IncomingBase {
   readonly text: string;
@@ -22,6 +23,7 @@ export interface MatrixIncoming extends IncomingBase {
   readonly eventType: string;
   readonly content: JsonObject;
   readonly sentAt: number;
+  readonly trust: SenderTrust;
   readonly threadRoot: EventId | null;
   readonly conversation: Conversation;
   /** Set when this is an edit of a prompt that has not started: then the signature must name it. */

@@ -106,6 +106,7 @@ async function openThread(messages: number, modelUrl: string) {
     matrixUserId: '@bench:oracle.local' as UserId,
     tier: 'listed',
     grants: NO_GRANTS,
+    trust: 'clear',
   };
   const roomId = '!bench' as RoomId;
   const sessionId = sessionIdOf('$session' as EventId);

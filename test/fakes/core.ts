@@ -9,11 +9,13 @@ import { type AdmitOptions, createAdmit } from '../../src/admission/admit.ts';
 import { createFloodGuard } from '../../src/admission/flood.ts';
 import { createKnownRooms } from '../../src/admission/known-rooms.ts';
 import { createNotices } from '../../src/admission/notices.ts';
+import { createParkedWatch } from '../../src/admission/parked-watch.ts';
 import { createAuthorisePage } from '../../src/commands/authorise-page.ts';
 import { createCommands } from '../../src/commands/commands.ts';
 import { createOwnGrants } from '../../src/commands/own-grants.ts';
 import { createRunIds, type DeviceId, type Did, type RoomId } from '../../src/ids.ts';
 import { createInbox, type InboxRow, type IncomingEvent } from '../../src/inbox/inbox.ts';
+import { createParked } from '../../src/inbox/parked.ts';
 import { createOutbox } from '../../src/outbox/outbox.ts';
 import { err, ok } from '../../src/result.ts';
 import { createControl } from '../../src/runs/control.ts';
@@ -44,6 +46,7 @@ import { createUseGrants } from '../../src/ucan/use-grants.ts';
 import { ALICE, ORACLE, ROOM } from './events.ts';
 import { type FakeClock, fakeClock } from './fake-clock.ts';
 import { fakeLogger } from './fake-logger.ts';
+import { fakeReveal } from './fake-reveal.ts';
 import { fakeRooms } from './fake-rooms.ts';
 import { memoryStore } from './memory-store.ts';
 import { recordingProjection } from './recording-projection.ts';
@@ -227,6 +230,20 @@ export function buildCore(options: CoreOptions = {}) {
     now,
     signal: new AbortController().signal,
   });
+  const crypto = fakeReveal(clock);
+  const parked = createParked({ store, clock, inbox });
+  const observe = (outcome: string, reason: string): void => void admitted.push(`${outcome}:${reason}`);
+  const watch = createParkedWatch({
+    store,
+    parked,
+    notices,
+    known,
+    clock,
+    logger,
+    keysSyncedSince: crypto.syncedSince,
+    observe,
+  });
+  crypto.onKeys(watch.keysArrived);
   const admit = createAdmit({
     store,
     inbox,
@@ -254,7 +271,13 @@ export function buildCore(options: CoreOptions = {}) {
       return () => undefined;
     },
     newRequestId: () => 'request',
-    observe: (outcome, reason) => void admitted.push(`${outcome}:${reason}`),
+    observe,
+    reveal: crypto.reveal,
+    parked,
+    keysArrived: watch.keysArrived,
+    verification: crypto.verification,
+    fingerprint: crypto.fingerprint,
+    cryptoTrust: 'any',
     commands,
     registerGrant,
     ownGrants,
@@ -315,6 +338,9 @@ export function buildCore(options: CoreOptions = {}) {
     checks,
     scheduler,
     notices,
+    crypto,
+    parked,
+    watch,
     admit,
     newRunId,
     /** Null as long as the agent is not loaded. */

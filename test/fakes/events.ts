@@ -21,6 +21,7 @@ export const listed = (user: UserId = ALICE): Principal => ({
   matrixUserId: user,
   tier: 'listed',
   grants: NO_GRANTS,
+  trust: 'clear',
 });
 
 /** A message as the endpoint hands it over. */
@@ -59,6 +60,8 @@ export function message(change: Partial<MessageItem> = {}): MessageItem {
     sentAt: FAKE_START_MS,
     msgtype: 'm.text',
     text,
+    wordless: false,
+    trust: 'clear',
     thread: null,
     inReplyTo: null,
     mentions: null,

@@ -174,11 +174,10 @@ async function openTurn(
 
 /**
  * The link says which room was direct when it was proven. An answer belongs there only while it still is, with this very person in it (whoever
- * owns the room may have thrown him out and come in instead), and only in the clear (G11, G13).
+ * owns the room may have thrown him out and come in instead), and somebody can say whether it is encrypted (G11, G13).
  */
 function decideRoom({ kind, encryption, people }: RoomFacts, user: UserId): Refusal | null {
   if (encryption === 'unknown') return refusal('HOMESERVER_UNAVAILABLE');
-  if (encryption === 'encrypted') return new NotAvailableError('answering in an encrypted room').refusal;
   return kind === 'direct' && people.has(user) ? null : refusal('NOT_LINKED');
 }
 

@@ -388,7 +388,6 @@ describe('who has not authorised the oracle', () => {
     test.each([
       ['is a group by now', { kind: 'group' as const }],
       ['was left', { membership: 'leave' as const }],
-      ['is encrypted', { encryption: 'encrypted' as const }],
       ['cannot be looked up', { encryption: 'unknown' as const }],
     ])('a direct chat that %s gets no link', async (_name, change) => {
       const world = await groupWorld();

@@ -242,38 +242,19 @@ describe('invites', () => {
     }
   });
 
-  test.each([
-    [
-      'encrypted',
-      {},
-      state(
-        'invite',
-        'm.room.member',
-        ORACLE,
-        { membership: 'invite' },
-        {
-          event: {
-            unsigned: {
-              invite_room_state: [
-                { type: 'm.room.encryption', state_key: '', sender: ALICE, content: { algorithm: 'm.megolm.v1.aes-sha2' } },
-              ],
-            },
-          } as never,
-        },
-      ),
-      'encrypted_room',
-    ],
-    ['by a stranger', {}, invite({ sender: STRANGER }), 'not_allowed'],
-  ])('one that is %s is declined with its reason in the leave', async (_name, _options, event, because) => {
-    const core = buildCore();
-    core.rooms.room(ROOM, { membership: 'invite' });
+  test.each([['by a stranger', {}, invite({ sender: STRANGER }), 'not_allowed']])(
+    'one that is %s is declined with its reason in the leave',
+    async (_name, _options, event, because) => {
+      const core = buildCore();
+      core.rooms.room(ROOM, { membership: 'invite' });
 
-    expect(await core.take(event)).toEqual([`declined:${because}`]);
+      expect(await core.take(event)).toEqual([`declined:${because}`]);
 
-    expect(core.rooms.log).toEqual([expect.stringMatching(/^leave .* This oracle/u)]);
-    expect([core.count('inbox'), core.count('outbox')]).toEqual([0, 0]);
-    expect(core.known.of(ROOM)?.membership).not.toBe('joined');
-  });
+      expect(core.rooms.log).toEqual([expect.stringMatching(/^leave .* This oracle/u)]);
+      expect([core.count('inbox'), core.count('outbox')]).toEqual([0, 0]);
+      expect(core.known.of(ROOM)?.membership).not.toBe('joined');
+    },
+  );
 
   test('a server that never answers holds a few declines and no other room (G14)', async () => {
     const waiting: (() => void)[] = [];
@@ -312,13 +293,15 @@ describe('invites', () => {
     expect(core.known.of(ROOM)?.membership).toBe('left');
   });
 
-  test('a room that turns out to be encrypted is left again', async () => {
+  test('an encrypted room is joined like any other, and greeted when it is a group', async () => {
     const core = buildCore();
-    core.rooms.room(ROOM, { membership: 'invite', encryption: 'encrypted' });
+    core.rooms.room(ROOM, { kind: 'group', membership: 'invite', encryption: 'encrypted' });
+    const unsigned = {
+      invite_room_state: [{ type: 'm.room.encryption', state_key: '', sender: ALICE, content: { algorithm: 'm.megolm.v1.aes-sha2' } }],
+    };
 
-    expect(await core.take(invite())).toEqual(['left:encrypted_room']);
-    expect(core.known.of(ROOM)?.membership).toBe('left');
-    expect(core.greeted).toEqual([]);
+    expect(await core.take(invite({ event: { unsigned } as never }))).toEqual(['joined:group']);
+    expect(core.greeted).toEqual([ROOM]);
   });
 
   test('nothing is said to a room whose encryption is unknown: the invite is tried again (G11)', async () => {
@@ -352,11 +335,14 @@ describe('invites', () => {
     expect(prompts(core)).toEqual(['hello', 'after']);
   });
 
-  test('a room that becomes encrypted is left, once', async () => {
+  test('a room that becomes encrypted is looked at again before anything is said in it (G11)', async () => {
     const core = await inDirectRoom();
-    const encryption = (name: string) => state(name, 'm.room.encryption', '', { algorithm: 'm.megolm.v1.aes-sha2' });
+    expect((await core.rooms.facts(ROOM)).encryption).toBe('none');
+    core.rooms.room(ROOM, { encryption: 'encrypted' });
 
-    expect(await core.take(encryption('a'), encryption('b'))).toEqual(['left:encrypted_room', 'ignored:membership']);
+    expect(await core.take(state('a', 'm.room.encryption', '', { algorithm: 'm.megolm.v1.aes-sha2' }))).toEqual(['ignored:membership']);
+    expect((await core.rooms.facts(ROOM)).encryption).toBe('encrypted');
+    expect(core.known.of(ROOM)?.membership).toBe('joined');
   });
 
   test('being thrown out is noted', async () => {

@@ -23,14 +23,14 @@ const screening = (change: Partial<Screening> = {}): Screening => ({
   seenSince: NOW - 1_000,
   ...change,
 });
-const base = { eventId: eventId('e'), roomId: ROOM, sender: ALICE, sentAt: NOW };
+const base = { eventId: eventId('e'), roomId: ROOM, sender: ALICE, sentAt: NOW, trust: 'clear' } as const;
 const items = {
   own: { ...base, kind: 'own', run: null },
   membership: { ...base, kind: 'own_membership', membership: 'leave' },
-  changed: { ...base, kind: 'room_changed', encrypted: false },
-  encrypted: { ...base, kind: 'room_changed', encrypted: true },
-  invite: { ...base, kind: 'invite', isDirect: true, encrypted: false },
-  encryptedInvite: { ...base, kind: 'invite', isDirect: true, encrypted: true },
+  changed: { ...base, kind: 'room_changed' },
+  encrypted: { ...base, kind: 'encrypted', thread: null },
+  verification: { ...base, kind: 'verification', event: {} },
+  invite: { ...base, kind: 'invite', isDirect: true },
   edit: { ...base, kind: 'edit', target: eventId('t'), text: 'x', content: {} },
   redaction: { ...base, kind: 'redaction', target: eventId('t') },
   other: { ...base, kind: 'other', type: 'm.reaction' },
@@ -57,7 +57,12 @@ describe('screenItem', () => {
     ['a notice', message({ msgtype: 'm.notice' }), {}, 'notice'],
     ['an answer of another oracle', message({ content: { 'ixo.oracle.run': null } }), {}, 'other_oracle'],
     ['a mirrored portal prompt', message({ content: { 'ixo.oracle.mirror': {} } }), {}, 'other_oracle'],
-    ['a picture', message({ msgtype: 'm.image' }), {}, 'foreign_msgtype'],
+    ['a place', message({ msgtype: 'm.location' }), {}, 'foreign_msgtype'],
+    ['a ciphertext past the bucket: it is not decrypted (G14)', items.encrypted, { floodAllows: false }, 'flood'],
+    ['a ciphertext older than what is remembered', { ...items.encrypted, sentAt: NOW - 1_001 }, {}, 'too_old'],
+    ['an own ciphertext', { ...items.encrypted, sender: ORACLE }, {}, 'own_event'],
+    ['a verification past the bucket', items.verification, { floodAllows: false }, 'flood'],
+    ['an own step of a verification', { ...items.verification, sender: ORACLE }, {}, 'own_event'],
     ['an empty body', message({ text: ' \n\t ' }), {}, 'empty_body'],
     ['an absurdly long body', message({ text: 'x'.repeat(LIMITS.promptChars * 2) }), {}, 'too_long'],
     ['a body one past the limit', message({ text: 'x'.repeat(LIMITS.promptChars + 1) }), {}, 'too_long'],
@@ -68,6 +73,7 @@ describe('screenItem', () => {
   test.each<[string, InboxItem]>([
     ['m.text', message()],
     ['m.emote', message({ msgtype: 'm.emote' })],
+    ['a picture', message({ msgtype: 'm.image' })],
     ['a body at the limit', message({ text: 'x'.repeat(LIMITS.promptChars) })],
     ['the oldest that is still remembered', message({ sentAt: NOW - 1_000 })],
     ['a time in the future', message({ sentAt: NOW + 1e9 })],
@@ -81,8 +87,7 @@ describe('screenItem', () => {
     ['another sign', '👍', { kind: 'ignore', reason: 'not_a_prompt' }],
     ['a text with the sign', '\u{1F6D1} please', { kind: 'ignore', reason: 'not_a_prompt' }],
   ])('a reaction with %s', (_name, key, screened) => {
-    const { eventId: id, roomId, sender, sentAt } = message();
-    const reaction = { kind: 'reaction', eventId: id, roomId, sender, sentAt, target: eventId('t'), key } as const;
+    const reaction = { ...base, kind: 'reaction', target: eventId('t'), key } as const;
     expect(screenItem(reaction, screening())).toEqual(screened);
     expect(screenItem({ ...reaction, sender: ORACLE }, screening())).toEqual({ kind: 'ignore', reason: 'own_event' });
     expect(screenItem(reaction, screening({ floodAllows: false }))).toEqual({ kind: 'ignore', reason: 'flood' });
@@ -100,7 +105,6 @@ describe('screenItem', () => {
   test('invites: accepted, or declined with its reason', () => {
     expect(screenItem(items.invite, screening())).toEqual({ kind: 'invite', accept: true });
     const because = (item: InboxItem, change: Partial<Screening> = {}) => screenItem(item, screening(change));
-    expect(because(items.encryptedInvite)).toMatchObject({ accept: false, because: 'encrypted_room' });
     expect(because(items.invite, { mayInvite: false })).toMatchObject({ accept: false, because: 'not_allowed' });
     expect(because(items.invite, { floodAllows: false })).toMatchObject({ accept: false, because: 'flood' });
   });
@@ -108,10 +112,14 @@ describe('screenItem', () => {
   test('memberships and state pass a flood, because the oracle must know where it is', () => {
     const flooded = screening({ floodAllows: false });
     expect(screenItem(items.membership, flooded)).toEqual({ kind: 'own_membership', membership: 'leave' });
-    expect(screenItem(items.changed, flooded)).toEqual({ kind: 'room_changed', leave: null });
-    expect(screenItem(items.encrypted, flooded)).toMatchObject({ kind: 'room_changed', leave: expect.stringContaining('encrypted') });
+    expect(screenItem(items.changed, flooded)).toEqual({ kind: 'room_changed' });
     expect(screenItem(items.edit, screening())).toEqual({ kind: 'edit', target: '$t' });
     expect(screenItem({ ...items.redaction, sentAt: 0 }, screening())).toEqual({ kind: 'redaction', target: '$t' });
+  });
+
+  test('a ciphertext is to be decrypted, a step of a verification is to be taken', () => {
+    expect(screenItem(items.encrypted, screening())).toEqual({ kind: 'encrypted' });
+    expect(screenItem(items.verification, screening())).toEqual({ kind: 'verification' });
   });
 });
 
@@ -141,6 +149,7 @@ const facts = (change: Partial<MessageFacts> = {}): MessageFacts => ({
   answeredInThreadAt: null,
   now: NOW,
   botLoop: false,
+  cryptoTrust: 'any',
   ...change,
 });
 const group = room({ kind: 'group' });
@@ -149,7 +158,13 @@ const THREAD = eventId('root');
 describe('decideAdmission', () => {
   test.each<[string, Partial<MessageItem>, RoomFacts, Partial<MessageFacts>, object]>([
     ['not joined', {}, room({ joined: false }), {}, { kind: 'ignore', reason: 'not_joined' }],
-    ['encrypted (G11)', {}, room({ encryption: 'encrypted' }), {}, { kind: 'ignore', reason: 'encrypted_room' }],
+    [
+      'in an encrypted room',
+      { trust: 'unverified' },
+      room({ encryption: 'encrypted' }),
+      {},
+      { kind: 'admit', because: 'direct', text: 'Hello', conversation: { kind: 'rolling' } },
+    ],
     ['somebody else before the join', { sender: BOB }, room(), { source: 'backfill' }, { kind: 'ignore', reason: 'history' }],
     ['before the invite, by sync', { sentAt: NOW - 10_001 }, room(), { source: 'sync' }, { kind: 'ignore', reason: 'history' }],
     ['before the invite, by look back', { sentAt: NOW - 10_001 }, room(), { source: 'backfill' }, { kind: 'ignore', reason: 'history' }],
@@ -172,7 +187,7 @@ describe('decideAdmission', () => {
     ['one that is not allowed', {}, room(), { mayCommand: false }, { kind: 'not_allowed' }],
     ['one that only a signature would let in', {}, room(), { mayUse: true, mayCommand: false }, { kind: 'not_allowed' }],
     ['one before the invite', { sentAt: NOW - 10_001 }, room(), { source: 'sync' }, { kind: 'ignore', reason: 'history' }],
-    ['one in an encrypted room', {}, room({ encryption: 'encrypted' }), {}, { kind: 'ignore', reason: 'encrypted_room' }],
+    ['one in an encrypted room', {}, room({ encryption: 'encrypted' }), {}, { kind: 'command' }],
     ['one that is an emote', { msgtype: 'm.emote' }, room(), {}, { kind: 'admit', because: 'direct' }],
     ['one nobody addressed in a group', {}, group, {}, { kind: 'overhear' }],
     ['one with a mention in a group', { mentions: [ORACLE] }, group, {}, { kind: 'command_in_group' }],
@@ -303,7 +318,7 @@ test('both decisions are total: any message, any facts, never a throw, always a 
       const whole = message(item as never);
       const screened = screenItem(whole, screening());
       const admission = decideAdmission(whole, room(where as never), facts(more as never));
-      if (admission.kind === 'admit') expect([where.joined, where.encryption === 'encrypted']).toEqual([true, false]);
+      if (admission.kind === 'admit') expect(where.joined).toBe(true);
       return (
         ['ignore', 'message'].includes(screened.kind) && ['ignore', 'overhear', 'late', 'not_allowed', 'admit'].includes(admission.kind)
       );

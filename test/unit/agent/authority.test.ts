@@ -107,6 +107,7 @@ async function openWorld(more: { tools?: readonly AnyTool[]; matrix?: Partial<Ma
     const turn = await beginTurn(
       {
         via: 'matrix',
+        trust: 'clear',
         ...{ text, roomId: ROOM, direct, sender, hints: {}, requestId: 'r', eventId: eventId(`e${events}`), eventType: 'm.room.message' },
         content: signed,
         sentAt: core.clock.now(),

@@ -51,6 +51,7 @@ export function fakeRun(more: Partial<Run> & { text?: string } = {}): Run {
     did: 'did:key:zAlice' as Did,
     matrixUserId: '@alice:test' as UserId,
     tier: 'signed',
+    trust: null,
     grants: NO_GRANTS,
     tainted: false,
     client: 'matrix',

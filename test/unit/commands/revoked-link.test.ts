@@ -61,7 +61,7 @@ test('a message that was looked at before the DID was taken back does not bring 
     open: async (turn: Parameters<typeof open>[0]) => {
       await world.store.write((tx) => {
         const list = world.ownGrants.of(ALICE, world.clock.now());
-        world.ownGrants.revoke(tx, list, { user: ALICE, eventId: '$revoke' as EventId }, world.clock.now());
+        world.ownGrants.revoke(tx, list, { user: ALICE, eventId: '$revoke' as EventId, trust: 'clear' }, world.clock.now());
       });
       const result = await open(turn);
       opened = result.ok ? 'opened' : result.error.code;

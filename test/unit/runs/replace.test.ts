@@ -201,6 +201,7 @@ test.each([
     tier: 'listed',
     hints: {},
     direct: true,
+    trust: null,
     grants: NO_GRANTS,
     isWorking: false,
     text: 'a',

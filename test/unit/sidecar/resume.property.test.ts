@@ -49,7 +49,7 @@ async function createLog() {
           hints: {},
           direct: true,
         },
-        principal: { id: owner, did: owner, matrixUserId: '@alice:example.org' as UserId, tier: 'signed', grants: NO_GRANTS },
+        principal: { id: owner, did: owner, matrixUserId: '@alice:example.org' as UserId, tier: 'signed', grants: NO_GRANTS, trust: null },
       },
       0,
     );

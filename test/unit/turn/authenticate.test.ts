@@ -77,6 +77,7 @@ const sign = (core: Core, change: Partial<MessageToSign> = {}) =>
 const withBeside = (content: ReturnType<typeof sign>, ...dlg: string[]) => ({ ...content, [UCAN]: { ...(content[UCAN] as object), dlg } });
 const prompt = (core: Core, name: string, change: Partial<MatrixIncoming> = {}): MatrixIncoming => ({
   via: 'matrix',
+  trust: 'clear',
   text: 'Hello',
   roomId: ROOM,
   direct: true,

@@ -33,6 +33,7 @@ const sign = (core: Core, change: Partial<MessageToSign> = {}, content: JsonObje
   );
 const prompt = (core: Core, name: string, change: Partial<MatrixIncoming> = {}): MatrixIncoming => ({
   via: 'matrix',
+  trust: 'clear',
   text: 'Hello',
   roomId: ROOM,
   direct: true,

@@ -38,6 +38,7 @@ const aRun = (more: Partial<Run> = {}): Run => ({
   owner: 'did:key:zOwner' as PrincipalId,
   principalId: 'did:key:zOwner' as PrincipalId,
   did: null,
+  trust: null,
   grants: NO_GRANTS,
   tainted: false,
   matrixUserId: '@user:example.org' as UserId,
@@ -162,7 +163,14 @@ function setUp({ run = aRun(), holds = () => true }: { run?: Run; holds?: () => 
           {
             ...omitReplaces(current),
             id: replaced,
-            principal: { id: current.principalId, did: null, matrixUserId: current.matrixUserId, tier: 'signed', grants: NO_GRANTS },
+            principal: {
+              id: current.principalId,
+              did: null,
+              matrixUserId: current.matrixUserId,
+              tier: 'signed',
+              grants: NO_GRANTS,
+              trust: null,
+            },
             ...(before === null ? {} : { replaces: before }),
           },
           0,

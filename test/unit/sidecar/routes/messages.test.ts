@@ -341,7 +341,6 @@ test.each([
   [{ kind: 'group' }, 403, 'NOT_LINKED'],
   // Its owner threw Alice out and came in instead: still two people, still direct.
   [{ people: new Set([MALLORY]) }, 403, 'NOT_LINKED'],
-  [{ encryption: 'encrypted' }, 501, 'NOT_AVAILABLE'],
   [{ encryption: 'unknown' }, 503, 'HOMESERVER_UNAVAILABLE'],
 ] as const)(
   'a room that is no longer what was proven, %o, gets no answer over HTTP and nothing is opened (G11, G13)',
