@@ -67,20 +67,27 @@ Sqlite.prototype.prepare = function (this: Database, text: string): Statement {
 const { transaction } = Sqlite.prototype as Database;
 Sqlite.prototype.transaction = function (this: Database, work: (...values: never[]) => unknown) {
   const inner = transaction.call(this, work);
-  const watched = (...values: never[]) => {
-    const outcome = inner(...values);
-    const changes = changed.get(this) ?? new Set();
-    changed.delete(this);
-    if (changes.size > 0) passed(`commit: ${[...changes].join(', ')}`);
-    return outcome;
-  };
-  return Object.defineProperties(watched, Object.getOwnPropertyDescriptors(inner));
-} as typeof transaction;
+  const watch =
+    (run: (...values: never[]) => unknown) =>
+    (...values: never[]) => {
+      const outcome = run(...values);
+      const changes = changed.get(this) ?? new Set();
+      changed.delete(this);
+      if (changes.size > 0) passed(`commit: ${[...changes].join(', ')}`);
+      return outcome;
+    };
+  return Object.assign(watch(inner), {
+    deferred: watch(inner.deferred),
+    immediate: watch(inner.immediate),
+    exclusive: watch(inner.exclusive),
+    database: this,
+  });
+} as unknown as typeof transaction;
 
 subscribe('undici:request:trailers', (message) => {
   const { request } = message as { request: { method: string; path: string } };
-  const action = /^\/_matrix\/client\/v3\/rooms\/[^/]+\/(\w+)\/?([\w.]*)/u.exec(request.path);
-  if (request.method !== 'GET' && action !== null) passed(`homeserver: ${action[1]} ${action[2]}`);
+  const action = /^\/_matrix\/client\/v3\/(?:rooms\/[^/]+\/(\w+)|(sendToDevice))\/?([\w.]*)/u.exec(request.path);
+  if (request.method !== 'GET' && action !== null) passed(`homeserver: ${action[1] ?? action[2]} ${action[3]}`);
 });
 
 const notes = defineOraclePlugin({

@@ -1,7 +1,8 @@
 /** A world whose people encrypt: the same persons, rooms and talks as in harness.ts, their clients being real ones. */
 import { afterAll, afterEach, beforeAll } from 'vitest';
 import { generateKey } from '../../src/ucan/signing-key.ts';
-import { type ClientProcess, type CryptoClient, startClientProcess } from './crypto-client.ts';
+import type { MatrixEvent } from '../../synapse-dev/homeserver/user-client.ts';
+import { type ClientProcess, type CryptoClient, ENCRYPTION, startClientProcess } from './crypto-client.ts';
 import { createPerson, eventually, LISTED, type Person, useWorld, type World, type WorldOptions } from './harness.ts';
 
 export interface CryptoPerson extends Person {
@@ -12,12 +13,17 @@ export interface CryptoPersonOptions {
   readonly crossSigning?: boolean;
   /** The name is on every oracle's UNSIGNED_USERS, and the person does not sign messages. */
   readonly listed?: boolean;
+  /** Base address for the client, in place of the homeserver's: a proxy that looks on or interferes. */
+  readonly through?: string;
 }
 export interface CryptoWorld extends Omit<World, 'person'> {
   person(options?: CryptoPersonOptions): Promise<CryptoPerson>;
   /** A new device of somebody: a login that nobody has signed. */
   device(person: CryptoPerson): Promise<CryptoClient>;
 }
+
+export const isSealed = ({ type, content }: MatrixEvent): boolean =>
+  type === 'm.room.encrypted' && content['algorithm'] === ENCRYPTION.content.algorithm && typeof content['ciphertext'] === 'string';
 
 export function useCryptoWorld(options: WorldOptions): CryptoWorld {
   const world = useWorld(options);
@@ -45,11 +51,11 @@ export function useCryptoWorld(options: WorldOptions): CryptoWorld {
       return world.homeserver;
     },
     oracle: world.oracle,
-    async person({ crossSigning = true, listed = false } = {}) {
+    async person({ crossSigning = true, listed = false, through } = {}) {
       people += 1;
       const username = `${listed ? LISTED : ''}e2ee${people}`;
       const session = await world.homeserver.registerUser({ username, password: passwordOf(username) });
-      const client = keep(await process().open(world.homeserver, session, { crossSigning }));
+      const client = keep(await process().open({ baseUrl: through ?? world.homeserver.baseUrl }, session, { crossSigning }));
       return { ...createPerson(client, listed ? null : generateKey()), client };
     },
     async device({ userId, client }) {

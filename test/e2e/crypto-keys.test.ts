@@ -1,0 +1,126 @@
+/**
+ * Room keys that take another way or another time than their messages: the oracle is away, its endpoint fails, the key is late, the key store is lost.
+ * Whatever it is, a message whose key was shared is read after all, and the oracle stays who it is.
+ */
+import { rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { textReply } from '../../synapse-dev/model/reply.ts';
+import { type FaultProxy, openFaultProxy, type Passing } from '../fakes/fault-proxy.ts';
+import { useCryptoWorld } from './crypto-world.ts';
+import { eventually, newTexts, type TestOracle, textsAt } from './harness.ts';
+
+const world = useCryptoWorld({ oracles: 6 });
+const proxies: FaultProxy[] = [];
+afterEach(async () => {
+  for (const proxy of proxies.splice(0)) await proxy.close();
+});
+
+async function startEcho(): Promise<TestOracle> {
+  const oracle = await world.oracle();
+  await oracle.start();
+  oracle.model.respond((request) => textReply(`Re: ${newTexts(request).join(', ')}`));
+  return oracle;
+}
+
+test('a key that is shared while the oracle is down is there when it is back, and so is the answer', async () => {
+  const oracle = await startEcho();
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  await talk.ask('one');
+
+  await oracle.stop();
+  await person.client.discardSession(talk.roomId);
+  const prompts = [await talk.say('two'), await talk.say('three')];
+  await oracle.start();
+  const answers = await Promise.all(prompts.map((prompt) => talk.answerTo(prompt)));
+
+  expect(answers.map(({ status }) => status)).toEqual(['completed', 'completed']);
+  expect(textsAt(oracle.model)).toEqual(['one', 'two', 'three']);
+});
+
+test('a key that is shared while its endpoint answers 500 is not lost with the transaction', async () => {
+  const oracle = await startEcho();
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  await talk.ask('one');
+  await oracle.stop();
+  const broken = createServer((_, response) => response.writeHead(500).end('{}'));
+  await new Promise<void>((resolve) => broken.listen(Number(new URL(oracle.registration.url).port), '127.0.0.1', resolve));
+
+  await person.client.discardSession(talk.roomId);
+  const asked = new Promise((resolve) => broken.once('request', resolve));
+  const prompt = await talk.say('two');
+  await asked;
+  broken.closeAllConnections();
+  await new Promise((resolve) => broken.close(resolve));
+  await oracle.start();
+
+  expect((await talk.answerTo(prompt)).text).toBe('Re: two');
+});
+
+test('a message that came before its key is answered when the key is there, and what was said after it was not held up', async () => {
+  const oracle = await startEcho();
+  const proxy = await openFaultProxy({ target: () => world.homeserver.baseUrl });
+  proxies.push(proxy);
+  const person = await world.person({ through: proxy.url });
+  const talk = await person.direct(oracle);
+  const other = await (await world.person()).direct(oracle);
+  await talk.ask('one');
+  const isKey = ({ path }: Passing): boolean => path.includes('/sendToDevice/m.room.encrypted/');
+  proxy.plan((passing) => (isKey(passing) ? { kind: 'swallow' } : undefined));
+
+  await person.client.discardSession(talk.roomId);
+  const late = await talk.say('two');
+  await oracle.waitForLog(({ event_id, type }) => event_id === late && type === 'parked');
+  proxy.heal();
+  const sent = proxy.seen.filter(isKey).at(-1);
+  await person.client.discardSession(talk.roomId);
+  const next = await talk.ask('three');
+  if (sent === undefined) throw new Error('no key was sent');
+  await proxy.resend(sent);
+  const answer = await talk.answerTo(late);
+
+  expect(next.text).toBe('Re: three');
+  expect(answer.text).toBe('Re: two');
+  expect(talk.notices('CANNOT_READ')).toEqual([]);
+  expect((await other.ask('four')).status).toBe('completed');
+});
+
+test('with its key store lost it is the same oracle with another device: no warning, and the conversation goes on', async () => {
+  const oracle = await startEcho();
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  await talk.ask('one');
+  const keyed = async () => (await person.client.devices(oracle.userId)).filter(({ fingerprint }) => fingerprint !== undefined);
+  const [before] = await keyed();
+
+  await oracle.stop();
+  for (const suffix of ['', '-wal', '-shm']) await rm(join(oracle.dataDir, `crypto.db${suffix}`), { force: true });
+  await oracle.start();
+  await oracle.waitForLog(({ msg }) => msg === 'ready');
+  const after = await eventually(async () => {
+    const devices = await keyed();
+    return devices.length === 1 && devices[0]?.deviceId !== before?.deviceId && devices;
+  });
+  const answer = await talk.ask('two');
+
+  expect(after).toEqual([expect.objectContaining({ signedByOwner: true })]);
+  expect(answer.text).toBe('Re: two');
+  for (const { eventId } of answer.versions) {
+    expect(await person.client.shield(talk.roomId, eventId)).toEqual({ colour: 'none', reason: null });
+  }
+  expect(await person.client.userTrust(oracle.userId)).toMatchObject({ needsUserApproval: false });
+});
+
+test('a session that the person discards costs nothing: the next message brings its key', async () => {
+  const oracle = await startEcho();
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+
+  for (const text of ['one', 'two', 'three']) {
+    await person.client.discardSession(talk.roomId);
+    expect((await talk.ask(text)).text).toBe(`Re: ${text}`);
+  }
+});
