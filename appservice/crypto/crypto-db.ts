@@ -31,8 +31,8 @@ export interface CryptoDbProblem {
   readonly cause?: unknown;
 }
 
-/** `device_id`: of the key-holding device, `user_id`: whose it is, both written when the file is made. `since`: position of the poll. */
-export type MetaKey = 'device_id' | 'user_id' | 'since';
+/** `user_id`, `device_id`: of the key-holding device, written when the file is made. `device_made`: the homeserver has it. `since`: position of the poll. */
+export type MetaKey = 'device_id' | 'user_id' | 'device_made' | 'since';
 export interface MetaStore {
   get(key: MetaKey): string | null;
   /** One durable transaction. */
