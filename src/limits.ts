@@ -84,6 +84,13 @@ export const LIMITS = {
   fileNameChars: 255,
   /** Of one download or upload; a file of another server is fetched from there first. */
   fileTimeoutMs: 60_000,
+  // plugins
+  pluginBootHookMs: 30_000,
+  /** Of a hook that a turn waits for. */
+  pluginHookMs: 2_000,
+  pluginCloseMs: 5_000,
+  pluginToolsPerTurn: 100,
+  pluginRouteMs: 60_000,
   // sidecar
   httpBodyBytes: 256 * 1024,
   httpMessageChars: 32_000,

@@ -39,6 +39,11 @@ export interface RegisteredSubAgent {
   /** Its own, by name, which need not be unique beyond it. */
   readonly tools: ReadonlyMap<string, RegisteredTool>;
 }
+export interface SharedReader {
+  readonly plugin: string;
+  /** With the context of the plugin that shares, not of the one that asks. */
+  readonly read: (state: ReadonlyState, ctx: RuntimeContext) => unknown;
+}
 /** Of one turn. */
 export interface RequestContributions {
   readonly tools: ReadonlyMap<string, RegisteredTool>;
@@ -49,6 +54,7 @@ export interface PluginStatus {
     readonly name: string;
     readonly version: string;
     readonly visibility: PluginVisibility;
+    readonly origin: 'bundled' | 'given';
     readonly because: string;
   }[];
   readonly excluded: readonly { readonly name: string; readonly reason: string }[];
@@ -62,7 +68,7 @@ export interface PluginHost {
   readonly tools: ReadonlyMap<string, RegisteredTool>;
   readonly subAgents: ReadonlyMap<string, RegisteredSubAgent>;
   readonly middlewares: readonly { readonly plugin: string; readonly middleware: AgentMiddleware }[];
-  readonly shared: ReadonlyMap<string, { readonly plugin: string; readonly read: (state: ReadonlyState, ctx: RuntimeContext) => unknown }>;
+  readonly shared: ReadonlyMap<string, SharedReader>;
   readonly creditPolicy: CreditPolicy | null;
   visibilityOf(plugin: string): PluginVisibility;
   configOf(plugin: string): Readonly<Record<string, unknown>>;

@@ -2,12 +2,12 @@
  * Which tools there are is settled once, at the start: two tools of one name would let a plugin answer in another's place, so a collision stops
  * the start, as does a configuration that a plugin's own schema refuses. JSON schemas are made here once, not per model call.
  */
-import { z } from 'zod';
 import type { JsonObject } from '../json.ts';
 import type { AnyOraclePlugin, PluginContext } from '../plugin-api/define-oracle-plugin.ts';
 import type { AnyTool } from '../plugin-api/define-tool.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { PluginLogger } from '../runtime-context/runtime-context.ts';
+import { buildParameters } from './register-tools.ts';
 
 export interface RegisteredTool {
   readonly plugin: string;
@@ -56,9 +56,4 @@ export function buildPluginRegistry(
     }
   }
   return problems.length > 0 ? err(problems) : ok({ names, plugins, tools });
-}
-
-function buildParameters(schema: z.ZodObject): JsonObject {
-  const { $schema: _, ...parameters } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
-  return parameters as JsonObject;
 }
