@@ -33,6 +33,8 @@ export interface EncryptedClient extends UserClient {
   /** The same account without any cryptography; must not sync, that would take the keys away. */
   readonly wire: UserClient;
   isEncrypted(roomId: string): Promise<boolean>;
+  /** What `send` would send, for whoever measures the two apart. */
+  readonly seal: Cipher['seal'];
   /** `close`, and waits until the engine has written what it is about to write. */
   end(): Promise<void>;
 }
@@ -62,6 +64,7 @@ export async function createEncryptedClient({ session, store }: EncryptedClientO
     ...client,
     wire,
     isEncrypted: cipher.isEncrypted,
+    seal: cipher.seal,
     createRoom,
     createDirectRoom: (invitee) => createRoom({ preset: 'trusted_private_chat', is_direct: true, invite: [invitee] }),
     async end() {
