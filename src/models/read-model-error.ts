@@ -77,6 +77,15 @@ export function demandsTurns(error: unknown): boolean {
   return false;
 }
 
+/** The request itself is refused, or the conversation: another model would hear the same. */
+const SAME_ELSEWHERE: ReadonlySet<number> = new Set([400, 413, 422]);
+
+/** Whether another model of the list may be asked instead: not when the run was stopped, lost its authority, or asks what nobody can answer. Pure. */
+export function mayFallBack(error: unknown): boolean {
+  const { oracle, status } = readErrorFacts(error);
+  return oracle === null && (status === null || !SAME_ELSEWHERE.has(status));
+}
+
 const RETRIES = 3;
 const BASE_MS = 500;
 const CAP_MS = 8_000;

@@ -1,35 +1,67 @@
 /**
- * Puts the groups of a turn's context together. It is built per tool call, because the call decides what may be written and when it is over;
- * everything in it comes from the run row and from ports, nothing from what the model said.
+ * Puts the groups of a turn's context together. It is built per plugin and tool call, because the call decides what may be written and when it is
+ * over; everything in it comes from the run row and from ports, nothing from what the model said, and nothing is global: what two runs share
+ * (storage, blobs, secrets, models) is asked with this run's principal, room and plugin, which the host fills in (G13).
  */
 import type { BaseMessage } from '@langchain/core/messages';
-import type { Models } from '../models/models.ts';
+import type { Blobs } from '../blob-store/blobs.ts';
+import { NotAvailableError, OracleError, refusal } from '../errors.ts';
+import type { CallUsage, Models } from '../models/models.ts';
 import type { LogFields, Logger } from '../observe/logger.ts';
 import type { ToolCapability } from '../plugin-api/define-tool.ts';
+import type { PluginHost } from '../plugin-host/plugin-host.ts';
+import type { PluginStore } from '../plugin-storage/plugin-store.ts';
 import type { FrameData, Run } from '../runs/run.ts';
 import type { RunOutput } from '../runs/runner.ts';
+import { createRedactor, type SecretRedactor } from '../secrets/redactor.ts';
+import type { Secrets } from '../secrets/secrets.ts';
+import type { TranscriptSearch } from '../sessions/search-transcript.ts';
 import type { Downstream } from '../ucan/downstream.ts';
 import type { StoredGrant } from '../ucan/grants.ts';
+import { buildBlobStoreGroup } from './blob-store-group.ts';
 import { buildEmitGroup } from './emit-group.ts';
 import { buildFilesGroup } from './files-group.ts';
 import { guardContext } from './guard-context.ts';
 import { buildHistoryGroup } from './history-group.ts';
+import { buildLlmGroup } from './llm-group.ts';
 import type { MatrixAccess } from './matrix-access.ts';
 import { buildMatrixGroup, buildPost } from './matrix-group.ts';
-import { buildBlobStoreGroup, buildSecretsGroup, buildSharedGroup } from './missing-groups.ts';
-import type { MergedConfig, PluginLogger, RuntimeContext } from './runtime-context.ts';
+import { MISSING_BLOBS, MISSING_SECRETS, MISSING_SHARED, MISSING_STORAGE } from './missing-groups.ts';
+import type { MergedConfig, PluginLogger, RuntimeContext, UserContextData } from './runtime-context.ts';
+import { buildSecretsGroup } from './secrets-group.ts';
+import { buildSharedGroup } from './shared-group.ts';
+import { buildStateGroup, type PluginStatePort } from './state-group.ts';
+import { buildPluginStorage } from './storage-group.ts';
 import { buildUcanGroup } from './ucan-group.ts';
 import { buildSessionGroup, buildUserGroup } from './user-group.ts';
+
+/** What every context is built over; made once, at the start. */
+export interface ContextServices {
+  readonly host: Pick<PluginHost, 'names' | 'plugins' | 'shared' | 'configOf'>;
+  readonly storage: PluginStore;
+  readonly blobs: Blobs;
+  readonly secrets: Secrets;
+  readonly search: TranscriptSearch;
+}
 
 export interface RuntimeContextSources {
   readonly run: Run;
   readonly now: () => number;
-  readonly models: Models;
+  readonly services?: ContextServices;
+  readonly models: Pick<Models, 'get'>;
   readonly matrix: MatrixAccess;
-  readonly config: MergedConfig;
-  readonly plugins: ReadonlySet<string>;
+  /** Without `services`. */
+  readonly config?: MergedConfig;
+  /** Without `services`. */
+  readonly plugins?: ReadonlySet<string>;
+  /** Loaded in this thread by now, those that always are included; asked at each look. Left out: all. */
+  readonly loadedPlugins?: () => ReadonlySet<string>;
   readonly logger: Logger;
   readonly readMessages: () => readonly BaseMessage[];
+  /** What plugins know of the person (`getUserContext`), gathered once per turn. */
+  readonly readUserContext?: () => UserContextData;
+  /** A plugin's place in the graph's state. */
+  readonly stateOf?: (plugin: string) => PluginStatePort;
   readonly sendToolCall: (data: FrameData['tool_call']) => void;
   readonly emit: RunOutput['emit'];
   readonly signal: AbortSignal;
@@ -38,6 +70,14 @@ export interface RuntimeContextSources {
   readonly downstream: Downstream;
   /** Whether the model has read text that its principal did not write. */
   readonly isTainted: () => boolean;
+  /** Hears that the plugin was given text of strangers: what it returns is then as untrusted as a web page. */
+  readonly readsForeign?: () => void;
+  /** One for the whole run (`createRedactor(services.secrets.known(run.roomId))`), so that what one tool was given is masked in what another says. */
+  readonly redactor?: SecretRedactor;
+  /** Throws when the run has lost its authority (G8) or has nothing left to spend; asked before each call of a model by a plugin. */
+  readonly requireAuthority?: () => void | Promise<void>;
+  /** A plugin has asked a model: to be counted and charged. Its answer ends when this is done. */
+  readonly onUsage?: (usage: CallUsage) => void | Promise<void>;
   /** True from the moment the turn, or the tool call, is over. */
   readonly isOver: () => boolean;
   readonly plugin: string;
@@ -49,52 +89,154 @@ export interface RuntimeContextSources {
   };
 }
 
-export function buildRuntimeContext(sources: RuntimeContextSources): RuntimeContext {
-  const { run, call, signal } = sources;
+/** A shared accessor may read another one; two that read each other must come to an end. */
+const MAX_SHARED_DEPTH = 4;
+
+export const buildRuntimeContext = (sources: RuntimeContextSources): RuntimeContext => build(sources, 0);
+
+function build(sources: RuntimeContextSources, depth: number): RuntimeContext {
+  const { run, call, signal, services, plugin, isTainted } = sources;
+  const { redactor = createRedactor(), readsForeign = NOTHING, readUserContext = () => NO_USER_CONTEXT } = sources;
+  const available = services?.host.names ?? sources.plugins ?? NO_PLUGINS;
+  const loadedPlugins = sources.loadedPlugins ?? (() => available);
+  const requireLive = (): void => {
+    if (sources.isOver()) throw new OracleError(refusal('STALE_CONTEXT'));
+  };
   const post = buildPost({ run, access: sources.matrix, signal, ...(call === undefined ? {} : { call }) });
   const context: RuntimeContext = {
     user: buildUserGroup(sources),
     session: buildSessionGroup(run),
-    history: buildHistoryGroup({ readMessages: sources.readMessages, loadedPlugins: sources.plugins }),
-    config: Object.freeze({ ...sources.config }),
-    availablePlugins: new Set(sources.plugins),
-    // Every plugin is loaded from the start until loading on demand exists.
-    loadedPlugins: new Set(sources.plugins),
-    secrets: buildSecretsGroup(),
-    blobStore: buildBlobStoreGroup(),
-    matrix: buildMatrixGroup({ run, access: sources.matrix, post }),
-    files: buildFilesGroup({ run, access: sources.matrix, post, signal }),
+    history: buildHistoryGroup({
+      run,
+      readMessages: sources.readMessages,
+      loadedPlugins,
+      readUserContext,
+      search: services?.search ?? NO_SEARCH,
+      readsForeign,
+    }),
+    config: Object.freeze({ ...(services?.host.configOf(plugin) ?? sources.config) }),
+    availablePlugins: new Set(available),
+    get loadedPlugins() {
+      return new Set(loadedPlugins());
+    },
+    storage:
+      services === undefined
+        ? MISSING_STORAGE
+        : buildPluginStorage({
+            store: services.storage,
+            owner: { plugin, principal: run.principalId },
+            isTainted,
+            readsForeign,
+            redactor,
+          }),
+    state: buildStateGroup({
+      port: sources.stateOf?.(plugin) ?? NO_STATE,
+      schema: services?.host.plugins.find(({ name }) => name === plugin)?.plugin.stateSchema,
+      isTainted,
+      readsForeign,
+      redactor,
+    }),
+    secrets: services === undefined ? MISSING_SECRETS : buildSecretsGroup({ run, secrets: services.secrets, redactor }),
+    blobStore:
+      services === undefined
+        ? MISSING_BLOBS
+        : buildBlobStoreGroup({ blobs: services.blobs, principal: run.principalId, plugin, isTainted, readsForeign }),
+    matrix: buildMatrixGroup({ run, access: sources.matrix, post, isTainted, readsForeign, redactor }),
+    files: buildFilesGroup({ run, access: guardFiles(sources.matrix, { readsForeign, redactor }), post, signal }),
     ucan: buildUcanGroup({
       did: run.principalId,
       tier: run.tier,
       actingGrants: sources.actingGrants,
       downstream: sources.downstream,
-      isTainted: sources.isTainted,
+      isTainted,
       declared: call?.capability,
     }),
-    llm: { get: (role, params) => sources.models.get(role, params) },
-    emit: buildEmitGroup(sources),
-    logger: buildPluginLogger(sources.logger.child({ plugin: sources.plugin, ...(call === undefined ? {} : { tool: call.tool }) })),
+    llm: buildLlmGroup({
+      models: sources.models,
+      redactor,
+      signal,
+      requireAuthority: () => {
+        requireLive();
+        return sources.requireAuthority?.();
+      },
+      onUsage: sources.onUsage ?? NOTHING,
+    }),
+    emit: buildEmitGroup({
+      sendToolCall: sources.sendToolCall,
+      emit: sources.emit,
+      redactor,
+      ...(call === undefined ? {} : { callId: call.id }),
+    }),
+    logger: buildPluginLogger(sources.logger.child({ plugin, ...(call === undefined ? {} : { tool: call.tool }) }), redactor),
     abortSignal: signal,
-    shared: buildSharedGroup(),
+    shared:
+      services === undefined
+        ? MISSING_SHARED
+        : buildSharedGroup({
+            readers: depth < MAX_SHARED_DEPTH ? services.host.shared : NO_READERS,
+            readState: () => context.history.state,
+            // Of no tool call: reading a neighbour's state is no reason for that neighbour to act.
+            contextOf: (owner) => build(withoutCall(sources, owner), depth + 1),
+            logger: sources.logger,
+            requireLive,
+          }),
     ...(call === undefined ? {} : { toolCallId: call.id }),
   };
   return guardContext(context, sources.isOver);
 }
 
+const NOTHING = (): void => undefined;
+const NO_USER_CONTEXT: UserContextData = Object.freeze({});
+const NO_PLUGINS: ReadonlySet<string> = new Set();
+const NO_READERS: PluginHost['shared'] = new Map();
+const NO_SEARCH: TranscriptSearch = {
+  find: () => {
+    throw new NotAvailableError('history.search');
+  },
+};
+const NO_STATE: PluginStatePort = {
+  get: () => undefined,
+  update: () => {
+    throw new NotAvailableError('state.update');
+  },
+};
+
+/** A file was written by whoever shared it; and one that is sent is read by everybody in the room. */
+const guardFiles = (
+  matrix: MatrixAccess,
+  { readsForeign, redactor }: { readsForeign: () => void; redactor: Pick<SecretRedactor, 'holds'> },
+): MatrixAccess => ({
+  ...matrix,
+  readFile(room, event, signal) {
+    readsForeign();
+    return matrix.readFile(room, event, signal);
+  },
+  async uploadFile(place, file, signal) {
+    if (redactor.holds(Buffer.from(file.bytes).toString('utf8')))
+      throw new OracleError(refusal('BAD_REQUEST', { message: 'This file holds a secret.' }));
+    return matrix.uploadFile(place, file, signal);
+  },
+});
+
+function withoutCall({ call: _, ...sources }: RuntimeContextSources, plugin: string): RuntimeContextSources {
+  return { ...sources, plugin };
+}
+
 /** A plugin's facts are reduced to fields that log lines may have: it must not be able to write content into a log (G12). */
-function buildPluginLogger(logger: Logger): PluginLogger {
+function buildPluginLogger(logger: Logger, { clean }: Pick<SecretRedactor, 'clean'>): PluginLogger {
+  // Masked before it is cut: half a secret is none that is known.
+  const cut = (text: string, maxChars: number): string => clean(text).slice(0, maxChars);
   const fields = (facts: Readonly<Record<string, string | number | boolean>> = {}): LogFields => ({
-    ...(typeof facts['code'] === 'string' ? { code: facts['code'].slice(0, 64) } : {}),
-    ...(typeof facts['reason'] === 'string' ? { reason: facts['reason'].slice(0, 200) } : {}),
+    ...(typeof facts['code'] === 'string' ? { code: cut(facts['code'], 64) } : {}),
+    ...(typeof facts['reason'] === 'string' ? { reason: cut(facts['reason'], 200) } : {}),
     ...(typeof facts['status'] === 'number' ? { status: facts['status'] } : {}),
     ...(typeof facts['count'] === 'number' ? { count: facts['count'] } : {}),
     ...(typeof facts['duration_ms'] === 'number' ? { duration_ms: facts['duration_ms'] } : {}),
   });
   return {
-    debug: (message, facts) => logger.debug(fields(facts), message.slice(0, 200)),
-    info: (message, facts) => logger.info(fields(facts), message.slice(0, 200)),
-    warn: (message, facts) => logger.warn(fields(facts), message.slice(0, 200)),
-    error: (message, facts) => logger.error(fields(facts), message.slice(0, 200)),
+    debug: (message, facts) => logger.debug(fields(facts), cut(message, 200)),
+    info: (message, facts) => logger.info(fields(facts), cut(message, 200)),
+    warn: (message, facts) => logger.warn(fields(facts), cut(message, 200)),
+    error: (message, facts) => logger.error(fields(facts), cut(message, 200)),
   };
 }

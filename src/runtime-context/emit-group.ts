@@ -7,7 +7,8 @@ import { OracleError, refusal } from '../errors.ts';
 import type { EmittedKind, FrameData } from '../runs/run.ts';
 import type { RunOutput } from '../runs/runner.ts';
 import { jsonWithoutSecrets } from '../runs/without-secrets.ts';
-import type { RuntimeContext } from './runtime-context.ts';
+import type { SecretRedactor } from '../secrets/redactor.ts';
+import type { RuntimeContext, ToolCallEventPayload } from './runtime-context.ts';
 
 /** As much as one SSE event may be (LIMITS.sseFrameBytes), but for the ids that it gets there. */
 const MAX_PAYLOAD_BYTES = 60 * 1024;
@@ -41,9 +42,12 @@ const messageCacheInvalidation = z.object({ status: z.string().max(200).optional
 export interface EmitGroupSources {
   readonly sendToolCall: (data: FrameData['tool_call']) => void;
   readonly emit: RunOutput['emit'];
+  readonly redactor: Pick<SecretRedactor, 'cleanJson'>;
+  /** Of the call whose context it is. */
+  readonly callId?: string;
 }
 
-export function buildEmitGroup({ sendToolCall, emit }: EmitGroupSources): RuntimeContext['emit'] {
+export function buildEmitGroup({ sendToolCall, emit, redactor, callId }: EmitGroupSources): RuntimeContext['emit'] {
   let sent = 0;
   let sentBytes = 0;
   function read<K extends EmittedKind | 'tool_call'>(
@@ -61,16 +65,20 @@ export function buildEmitGroup({ sendToolCall, emit }: EmitGroupSources): Runtim
     sentBytes += bytes;
     if (sent > MAX_FRAMES_PER_CALL || sentBytes > MAX_BYTES_PER_CALL)
       throw badRequest(`One tool call may emit ${MAX_FRAMES_PER_CALL} frames and ${MAX_BYTES_PER_CALL / 1024} KiB.`);
-    return JSON.parse(json) as FrameData[K];
+    return redactor.cleanJson(JSON.parse(json)) as FrameData[K];
   }
   const sender =
     <K extends EmittedKind>(kind: K, name: string, rule: { schema: z.ZodType<unknown>; needs: string }) =>
-    (payload: Record<string, unknown>): void =>
+    (payload: FrameData[K]): void =>
       emit(kind, read<K>(name, payload, rule));
   return {
     toolCall: (payload) =>
       sendToolCall(
-        read<'tool_call'>('toolCall', payload, { schema: toolCall, needs: 'id, name and status', maxBytes: MAX_TOOL_CALL_BYTES }),
+        read<'tool_call'>('toolCall', inOurWords(payload, callId), {
+          schema: toolCall,
+          needs: 'id, name and status',
+          maxBytes: MAX_TOOL_CALL_BYTES,
+        }),
       ),
     actionCall: sender('action_call', 'actionCall', { schema: actionCall, needs: 'toolCallId and toolName' }),
     renderComponent: sender('render_component', 'renderComponent', { schema: renderComponent, needs: 'componentName' }),
@@ -83,6 +91,13 @@ export function buildEmitGroup({ sendToolCall, emit }: EmitGroupSources): Runtim
     }),
   };
 }
+
+/** Plugins of this family name a call by `toolName` and `eventId` (research of its event protocol); frames by `name` and `id`. */
+const inOurWords = (payload: ToolCallEventPayload, callId: string | undefined): unknown => {
+  if (typeof payload !== 'object' || payload === null || !('toolName' in payload)) return payload;
+  const { toolName: name, eventId: id = callId, status: state = 'isRunning', ...rest } = payload;
+  return { ...rest, id, name, status: state };
+};
 
 const badRequest = (message: string): OracleError => new OracleError(refusal('BAD_REQUEST', { message }));
 

@@ -1,25 +1,52 @@
-/** `rtCtx.history`: what the model was shown, then this turn. Lazy: most tools never look, and messages are built only when somebody does. */
+/**
+ * `rtCtx.history`: what the model was shown, then this turn; and what was said earlier, by words. Lazy: most tools never look, and messages are built
+ * only when somebody does. A hit that strangers may have written taints whoever reads it, as it would have in the conversation itself.
+ */
 import type { BaseMessage } from '@langchain/core/messages';
-import type { RuntimeContext } from './runtime-context.ts';
+import { OracleError, refusal } from '../errors.ts';
+import type { Run } from '../runs/run.ts';
+import type { TranscriptSearch } from '../sessions/search-transcript.ts';
+import { isBelow } from '../turn/principal.ts';
+import type { RuntimeContext, UserContextData } from './runtime-context.ts';
 
-export function buildHistoryGroup({
-  readMessages,
-  loadedPlugins,
-}: {
-  readMessages: () => readonly BaseMessage[];
-  loadedPlugins: ReadonlySet<string>;
-}): RuntimeContext['history'] {
+export interface HistoryGroupSources {
+  readonly run: Pick<Run, 'id' | 'principalId' | 'roomId' | 'direct' | 'tier'>;
+  readonly readMessages: () => readonly BaseMessage[];
+  readonly loadedPlugins: () => ReadonlySet<string>;
+  readonly readUserContext: () => UserContextData;
+  readonly search: TranscriptSearch;
+  readonly readsForeign: () => void;
+}
+
+const MAX_QUERY_CHARS = 1_000;
+const DEFAULT_HITS = 10;
+
+export function buildHistoryGroup(sources: HistoryGroupSources): RuntimeContext['history'] {
+  const { run, search, readsForeign } = sources;
   let messages: readonly BaseMessage[] | undefined;
-  const all = (): readonly BaseMessage[] => (messages ??= Object.freeze([...readMessages()]));
-  const userContext = Object.freeze({});
+  const all = (): readonly BaseMessage[] => (messages ??= Object.freeze([...sources.readMessages()]));
   return {
     get messages() {
       return all();
     },
     recent: (n) => (Number.isSafeInteger(n) && n > 0 ? all().slice(-n) : []),
-    userContext,
+    get userContext() {
+      return sources.readUserContext();
+    },
     get state() {
-      return Object.freeze({ messages: all(), loadedPlugins: Object.freeze([...loadedPlugins]), userContext });
+      return Object.freeze({
+        messages: all(),
+        loadedPlugins: Object.freeze([...sources.loadedPlugins()]),
+        userContext: sources.readUserContext(),
+      });
+    },
+    async search(query, { limit = DEFAULT_HITS } = {}) {
+      if (typeof query !== 'string' || query.length > MAX_QUERY_CHARS)
+        throw new OracleError(refusal('BAD_REQUEST', { message: `A search takes up to ${MAX_QUERY_CHARS} characters.` }));
+      const asker = { principalId: run.principalId, roomId: run.roomId, direct: run.direct, runId: run.id };
+      const hits = search.find(asker, query, Number.isSafeInteger(limit) && limit > 0 ? limit : 0);
+      if (hits.some(({ tainted, tier }) => tainted || tier === null || isBelow(tier, run.tier))) readsForeign();
+      return hits.map(({ text, role, sessionId, at }) => ({ text, role, sessionId, at }));
     },
   };
 }

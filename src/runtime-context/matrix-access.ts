@@ -1,6 +1,6 @@
 /**
  * The narrow slice of Matrix that a running turn may use; implemented by the transport. `rtCtx.matrix` puts the rules in front of it
- * (own room only, the user's own power level: no confused deputy, DESIGN §5) and hands plugins the seed's three methods.
+ * (rooms that the user is in as well, the user's own power level: no confused deputy, DESIGN §5) and hands plugins the seed's three methods.
  */
 import type { EventId, OutboxTxnId, RoomId, RunId, UserId } from '../ids.ts';
 import type { JsonObject } from '../json.ts';
@@ -32,4 +32,6 @@ export interface MatrixAccess {
   uploadFile(place: { roomId: RoomId; threadRoot: EventId | null }, file: SharedFile, signal: AbortSignal): Promise<JsonObject>;
   /** Whether this user's own power level allows this event in the room. */
   mayUserSend(user: UserId, room: RoomId, event: { type: string; isState: boolean }): Promise<boolean>;
+  /** Whether the oracle and this user have both joined the room; false when nobody can say. Without it a turn has its own room only. */
+  areJoined?(user: UserId, room: RoomId): Promise<boolean>;
 }

@@ -1,21 +1,27 @@
 /**
- * `rtCtx.matrix`: three scoped methods, no client. The oracle may hold more power in a room than the user does, so a turn may only do what this
- * user could do there (no confused deputy, DESIGN §5), and only in the run's own room. The txn id names run, call and count:
- * a call that is repeated after a crash is the same event (G4, G6).
+ * `rtCtx.matrix`: three scoped methods, no client. The oracle may be in more rooms and hold more power than the user does, so a turn may only do what
+ * this user could do there (no confused deputy, DESIGN §5): the run's own room, and rooms that both have joined. Writing into another room is an
+ * effect that its people did not ask for: never in a tainted run. The txn id names run, call and count: a call that is repeated after a crash
+ * is the same event (G4, G6).
  */
 import { z } from 'zod';
 import { OracleError, refusal } from '../errors.ts';
-import { type EventId, noticeTxnId, type OutboxTxnId, parseEventId, type RunId } from '../ids.ts';
-import { canonicalJson, isJsonObject, type JsonObject, sha256Base64Url } from '../json.ts';
+import { type EventId, noticeTxnId, type OutboxTxnId, parseEventId, parseRoomId, type RoomId, type RunId } from '../ids.ts';
+import { canonicalJson, isJsonObject, type JsonObject, jsonBytes, sha256Base64Url } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import type { Run } from '../runs/run.ts';
-import type { MatrixAccess } from './matrix-access.ts';
+import type { SecretRedactor } from '../secrets/redactor.ts';
+import type { MatrixAccess, RoomStateEvent } from './matrix-access.ts';
 import type { RuntimeContext } from './runtime-context.ts';
 
 /** As an answer: encryption makes it a third larger, and homeservers accept 64 KiB for an event. */
 const MAX_CONTENT_BYTES = LIMITS.partEventBytes;
 const MAX_TOPIC_CHARS = 10_000;
 const MAX_POSTS_PER_CALL = 20;
+/** Of a snapshot: large rooms have tens of thousands of members. */
+const MAX_STATE_EVENTS = 2_000;
+const MAX_STATE_BYTES = 1024 * 1024;
+const MAX_EVENT_BYTES = 256 * 1024;
 
 const message = z.looseObject({ msgtype: z.string().min(1).max(64), body: z.string() });
 const topic = z.looseObject({ topic: z.string().max(MAX_TOPIC_CHARS) });
@@ -74,27 +80,22 @@ export interface PostOptions {
   /** Absent outside a tool call. */
   readonly call?: { readonly id: string; readonly mayWriteExternally: boolean };
 }
-/** Sends into the run's own room what its user could send there. `content` is asked for once that is known. */
-export type Post = (event: Pick<RoomEvent, 'type' | 'isState'>, content: () => Promise<JsonObject>) => Promise<EventId>;
+/** Sends what its user could send there, into the run's own room unless another is named. `content` is asked for once that is known. */
+export type Post = (event: Pick<RoomEvent, 'type' | 'isState'>, content: () => Promise<JsonObject>, room?: RoomId) => Promise<EventId>;
 
 /** One per context: messages and files of a call are counted together, so that no two have the same txn id. */
 export function buildPost({ run, access, signal, call }: PostOptions): Post {
   let posts = 0;
-  return async ({ type, isState }, content) => {
-    if (call === undefined || !call.mayWriteExternally) {
-      throw new OracleError(
-        refusal('NOT_ALLOWED', { message: "Only a tool with effect 'write' and reach 'external' may post to a room." }),
-      );
-    }
+  return async ({ type, isState }, content, room = run.roomId) => {
+    if (call === undefined || !call.mayWriteExternally)
+      throw notAllowed("Only a tool with effect 'write' and reach 'external' may post to a room.");
     if (run.tier !== 'signed') throw new OracleError(refusal('TIER_TOO_LOW'));
-    if (!(await access.mayUserSend(run.matrixUserId, run.roomId, { type, isState }))) {
-      throw new OracleError(refusal('NOT_ALLOWED', { message: 'Your own power level in this room does not allow this.' }));
-    }
+    if (!(await access.mayUserSend(run.matrixUserId, room, { type, isState })))
+      throw notAllowed('Your own power level in this room does not allow this.');
     posts += 1;
-    if (posts > MAX_POSTS_PER_CALL)
-      throw new OracleError(refusal('NOT_ALLOWED', { message: 'One tool call may not post so many events.' }));
+    if (posts > MAX_POSTS_PER_CALL) throw notAllowed('One tool call may not post so many events.');
     const txnId = toolTxnId(run.id, call.id, posts);
-    const event = { roomId: run.roomId, runId: run.id, txnId, eventType: type, content: await content() };
+    const event = { roomId: room, runId: run.id, txnId, eventType: type, content: await content() };
     return access.send({ ...event, ...(isState ? { stateKey: '' } : {}) }, signal);
   };
 }
@@ -103,27 +104,71 @@ export interface MatrixGroupOptions {
   readonly run: Run;
   readonly access: MatrixAccess;
   readonly post: Post;
+  readonly isTainted: () => boolean;
+  /** Whoever is in a room may have written what is read there. */
+  readonly readsForeign: () => void;
+  readonly redactor: Pick<SecretRedactor, 'holds'>;
 }
 
-export function buildMatrixGroup({ run, access, post }: MatrixGroupOptions): RuntimeContext['matrix'] {
-  const requireOwnRoom = (roomId: string): void => {
-    if (roomId !== run.roomId) throw new OracleError(refusal('NOT_ALLOWED', { message: 'A turn may only use the room it runs in.' }));
-  };
+export function buildMatrixGroup(options: MatrixGroupOptions): RuntimeContext['matrix'] {
+  const { run, access, post, isTainted, readsForeign, redactor } = options;
+
+  /** Asked at each use: people leave. */
+  async function requireRoom(id: string): Promise<RoomId> {
+    if (id === run.roomId) return run.roomId;
+    const room = parseRoomId(id);
+    if (room.ok && (await access.areJoined?.(run.matrixUserId, room.value)) === true) return room.value;
+    throw notAllowed('A turn may only use rooms that its user and the oracle have both joined.');
+  }
+
+  /** The oracle may have been in the room for longer than the user: only what everybody who joins may read. */
+  async function requireReadable(room: RoomId): Promise<void> {
+    if (room === run.roomId) return;
+    const rule = (await access.roomState(room)).find(({ type }) => type === 'm.room.history_visibility');
+    // Without the event it is `shared` (spec v1.19, client-server API, "Room History Visibility").
+    const visibility = rule?.content['history_visibility'] ?? 'shared';
+    if (visibility !== 'shared' && visibility !== 'world_readable')
+      throw notAllowed('This room shows its history to nobody who came later, so its events are not read for you.');
+  }
+
   return {
     async postToRoom(roomId, content) {
-      requireOwnRoom(roomId);
+      const room = await requireRoom(roomId);
+      if (room !== run.roomId && isTainted()) throw new OracleError(refusal('NEEDS_CONFIRMATION'));
       const event = readRoomEvent(content);
-      return post(event, async () => event.content);
+      if (redactor.holds(JSON.stringify(event.content))) throw badContent('it holds a secret');
+      return post(event, async () => event.content, room);
     },
     async getRoomState(roomId) {
-      requireOwnRoom(roomId);
-      return { roomId, events: await access.roomState(run.roomId) };
+      const room = await requireRoom(roomId);
+      readsForeign();
+      const state = await access.roomState(room);
+      const events = planSnapshot(state);
+      return { roomId: room, events, ...(events.length < state.length ? { truncated: true } : {}) };
     },
     async getEventById(roomId, eventId) {
-      requireOwnRoom(roomId);
+      const room = await requireRoom(roomId);
       const parsed = parseEventId(eventId);
       if (!parsed.ok) throw new OracleError(refusal('BAD_REQUEST', { message: 'This is no event id.' }));
-      return access.event(run.roomId, parsed.value);
+      await requireReadable(room);
+      readsForeign();
+      const event = await access.event(room, parsed.value);
+      if (jsonBytes(event) > MAX_EVENT_BYTES) throw notAllowed('This event is too large.');
+      return event;
     },
   };
 }
+
+/** What fits, members last: there may be more of them than of everything else. Pure. */
+export function planSnapshot(state: readonly RoomStateEvent[]): readonly RoomStateEvent[] {
+  const isMember = ({ type }: RoomStateEvent): boolean => type === 'm.room.member';
+  const ordered = [...state.filter((event) => !isMember(event)), ...state.filter(isMember)].slice(0, MAX_STATE_EVENTS);
+  let bytes = 0;
+  const end = ordered.findIndex((event) => {
+    bytes += jsonBytes(event);
+    return bytes > MAX_STATE_BYTES;
+  });
+  return end < 0 ? ordered : ordered.slice(0, end);
+}
+
+const notAllowed = (message: string): OracleError => new OracleError(refusal('NOT_ALLOWED', { message }));

@@ -7,11 +7,15 @@ import type { BaseChatModel } from '@langchain/core/language_models/chat_models'
 import type { BaseMessage } from '@langchain/core/messages';
 import type { ChatOpenAIFields } from '@langchain/openai';
 import type { ModelRole } from '../models/models.ts';
+import type { PluginStorage } from '../plugin-api/define-oracle-plugin.ts';
+import type { FrameData } from '../runs/run.ts';
 
 export type { ModelRole };
 
-/** Merged and validated configuration; a plugin reads its own part with its own schema. */
+/** The validated configuration of the plugin whose context it is, and of no other. */
 export type MergedConfig = Readonly<Record<string, unknown>>;
+/** Fields that a plugin keeps per thread (`stateSchema`). */
+export type PluginState = Readonly<Record<string, unknown>>;
 
 /** The newest acting grant of the person to this oracle that counts now. It is worth nothing without the oracle's key. */
 export interface UcanDelegation {
@@ -30,7 +34,23 @@ export interface ReadonlyState {
   readonly loadedPlugins: readonly string[];
   readonly userContext: UserContextData;
 }
-export type SecretIndex = readonly Readonly<Record<string, unknown>>[];
+/** One message of the person's own conversations that a search found. */
+export interface HistoryHit {
+  readonly text: string;
+  readonly role: 'human' | 'ai';
+  readonly sessionId: string;
+  /** Wall clock ms. */
+  readonly at: number;
+}
+export interface SecretIndexEntry {
+  readonly name: string;
+  /** Of the event that holds the value. */
+  readonly eventId: string;
+  /** Which key of the oracle it is encrypted to, as the client says. */
+  readonly publicKeyId?: string;
+}
+/** Names, never values. */
+export type SecretIndex = readonly SecretIndexEntry[];
 export interface MatrixEvent {
   readonly [key: string]: unknown;
 }
@@ -42,6 +62,8 @@ export interface RoomStateSnapshot {
     readonly sender: string;
     readonly content: Readonly<Record<string, unknown>>;
   }[];
+  /** There are more events than a plugin is given; members come last. */
+  readonly truncated?: true;
 }
 /** A file that somebody shared. Its name and type are what the sender says. */
 export interface RoomFile {
@@ -58,16 +80,25 @@ export type OutgoingFile = { readonly name: string; readonly mimeType: string } 
   | { readonly text: string }
   | { readonly bytes: Uint8Array }
 );
-/** Payloads of events; checked when they are emitted. */
-export type ToolCallEventPayload = Record<string, unknown>;
-export type ActionCallEventPayload = Record<string, unknown>;
-export type RenderComponentEventPayload = Record<string, unknown>;
-export type ReasoningEventPayload = Record<string, unknown>;
-export type BrowserToolCallEventPayload = Record<string, unknown>;
-export type RouterEventPayload = Record<string, unknown>;
-export type MessageCacheInvalidationPayload = Record<string, unknown>;
+/** Payloads of events; checked once more when they are emitted, because plugins hand on what services answered. */
+export type ToolCallEventPayload =
+  | FrameData['tool_call']
+  /** As oracles of this family say it; without `eventId` it is the call that runs. */
+  | {
+      readonly toolName: string;
+      readonly eventId?: string;
+      readonly status?: 'isRunning' | 'done' | 'error';
+      readonly args?: unknown;
+      readonly output?: string;
+    };
+export type ActionCallEventPayload = FrameData['action_call'];
+export type RenderComponentEventPayload = FrameData['render_component'];
+export type ReasoningEventPayload = FrameData['reasoning'];
+export type BrowserToolCallEventPayload = FrameData['browser_tool_call'];
+export type RouterEventPayload = FrameData['router'];
+export type MessageCacheInvalidationPayload = FrameData['message_cache_invalidation'];
 
-/** Accessors of state that other plugins share; plugins extend it by declaration merging. */
+/** Accessors of state that other plugins share; plugins extend it by declaration merging. Each is read when it is asked for, and may be absent. */
 // biome-ignore lint/suspicious/noEmptyInterface: declaration merging needs an interface
 export interface SharedAccessors {}
 
@@ -79,7 +110,7 @@ export interface PluginLogger {
   error(message: string, facts?: Readonly<Record<string, string | number | boolean>>): void;
 }
 
-export interface RuntimeContext<TConfig = MergedConfig> {
+export interface RuntimeContext<TConfig = MergedConfig, TState extends PluginState = PluginState> {
   readonly user: {
     /** A DID; for users who sign nothing `matrix:u/name:server`. */
     readonly did: string;
@@ -103,6 +134,8 @@ export interface RuntimeContext<TConfig = MergedConfig> {
     readonly wsId?: string;
     readonly requestId: string;
     readonly roomId?: string;
+    /** Whether nobody else reads what is answered. */
+    readonly direct: boolean;
   };
   readonly history: {
     /** What the model was shown of the conversation, then this turn. */
@@ -110,23 +143,42 @@ export interface RuntimeContext<TConfig = MergedConfig> {
     readonly recent: (n: number) => BaseMessage[];
     readonly userContext: UserContextData;
     readonly state: ReadonlyState;
+    /**
+     * Earlier messages by words, best first: in a direct room this person's own conversations, in a group what this person asked there and was
+     * answered. At most 50.
+     */
+    readonly search: (query: string, options?: { readonly limit?: number }) => Promise<readonly HistoryHit[]>;
   };
   readonly config: TConfig;
+  /** What this plugin keeps for this person, across conversations. */
+  readonly storage: PluginStorage;
+  /** What this plugin keeps for this thread, by its `stateSchema`. */
+  readonly state: {
+    readonly get: () => TState;
+    /** Merged into it by field; what does not fit the schema throws. */
+    readonly update: (patch: Partial<TState>) => void;
+  };
   readonly availablePlugins: ReadonlySet<string>;
   readonly loadedPlugins: ReadonlySet<string>;
   readonly secrets: {
+    /** What this person has put into this room. */
     readonly getIndex: () => Promise<SecretIndex>;
+    /**
+     * Those of the names that have a value; never show one to anybody. Throws `OracleError` TIER_TOO_LOW unless the message was signed.
+     */
     readonly getValues: (keys: string[]) => Promise<Record<string, string>>;
   };
   readonly blobStore: {
+    /** Kept for `ttlSeconds` (default an hour, at most a day), for this person and this plugin; `userDid` must be the context's own. */
     readonly put: (params: { userDid: string; name: string; value: string; ttlSeconds?: number }) => Promise<string>;
     readonly get: (params: { userDid: string; blobId: string }) => Promise<{ name: string; value: string } | null>;
     readonly isValidBlobId: (value: unknown) => value is string;
   };
   readonly matrix: {
     /**
-     * Sends into the run's own room and returns the event id: message content, or `{ type, state_key?, content }` of an allowed type.
-     * Refused unless the tool declares `effect: 'write'` and `reach: 'external'`, and the user's own power level allows the event.
+     * Sends into the run's own room, or another one that both this user and the oracle have joined, and returns the event id: message content,
+     * or `{ type, state_key?, content }` of an allowed type. Refused unless the tool declares `effect: 'write'` and `reach: 'external'`, and the
+     * user's own power level allows the event.
      */
     readonly postToRoom: (roomId: string, content: unknown) => Promise<string>;
     readonly getRoomState: (roomId: string) => Promise<RoomStateSnapshot>;

@@ -51,4 +51,5 @@ export const buildSessionGroup = (run: Run): RuntimeContext['session'] => ({
   client: run.client,
   requestId: run.requestId,
   roomId: run.roomId,
+  direct: run.direct,
 });

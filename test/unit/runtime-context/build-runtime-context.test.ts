@@ -130,14 +130,14 @@ test('a payload of emit.toolCall is checked and bounded (G14)', () => {
   context.emit.toolCall({ id: 'x', name: 'step', status: 'done' });
 
   expect(frames).toEqual([{ id: 'x', name: 'step', status: 'done' }]);
-  expect(() => context.emit.toolCall({ id: 'x', name: 'step', status: 'other' })).toThrow('id, name and status');
+  expect(() => context.emit.toolCall({ id: 'x', name: 'step', status: 'other' as 'done' })).toThrow('id, name and status');
   expect(() => context.emit.toolCall({ id: 'x', name: 'step', status: 'done', output: 'y'.repeat(20_000) })).toThrow('too large');
 });
 
 test('every kind of frame that a plugin emits is checked, bounded and rid of secrets (G12, G14)', () => {
   const { context, emitted } = setUp();
   const { emit } = context;
-  emit.actionCall({ toolCallId: 'a', toolName: 'open', args: { apiKey: 'k', page: 1 }, unknown: 'left out' });
+  emit.actionCall({ toolCallId: 'a', toolName: 'open', args: { apiKey: 'k', page: 1 }, unknown: 'left out' } as never);
   emit.renderComponent({ componentName: 'Card', args: { nested: [{ access_token: 't', title: 'x' }] }, eventId: 'e' });
   emit.reasoning({ reasoning: 'hm', reasoningDetails: [{ type: 'text', text: 'hm' }], isComplete: true });
   emit.browserToolCall({ toolCallId: 'b', toolName: 'navigate', args: { url: '/' } });
@@ -155,7 +155,7 @@ test('every kind of frame that a plugin emits is checked, bounded and rid of sec
     { kind: 'router', data: { step: 'working' } },
     { kind: 'message_cache_invalidation', data: {} },
   ]);
-  expect(() => emit.actionCall({ toolName: 'x' })).toThrow('toolCallId and toolName');
+  expect(() => emit.actionCall({ toolName: 'x' } as never)).toThrow('toolCallId and toolName');
   expect(() => emit.router({ step: '' })).toThrow('step');
   expect(() => emit.renderComponent({ componentName: 'Card', args: 'y'.repeat(70_000) })).toThrow('too large');
   const round: Record<string, unknown> = {};

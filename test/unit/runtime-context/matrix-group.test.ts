@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { EventId } from '../../../src/ids.ts';
 import { buildMatrixGroup, buildPost, readRoomEvent, toolTxnId } from '../../../src/runtime-context/matrix-group.ts';
+import { createRedactor } from '../../../src/secrets/redactor.ts';
 import { fakeRun, noMatrix } from '../agent/turn-fixture.ts';
 
 test('message content and envelopes of allowed types may be sent', () => {
@@ -63,7 +64,8 @@ test('the second post of a call has another txn id, and there is a last one (G14
   };
   const run = fakeRun();
   const rule = { run, access, signal: new AbortController().signal, call: { id: 'c', mayWriteExternally: true } };
-  const matrix = buildMatrixGroup({ run, access, post: buildPost(rule) });
+  const rules = { isTainted: () => false, readsForeign: () => undefined, redactor: createRedactor() };
+  const matrix = buildMatrixGroup({ run, access, post: buildPost(rule), ...rules });
   const post = () => matrix.postToRoom('!room:test', { msgtype: 'm.text', body: 'x' });
   for (let at = 0; at < 20; at += 1) await post();
 
