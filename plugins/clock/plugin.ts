@@ -7,6 +7,7 @@ export const currentTime = defineTool({
   description: "The current date and time, in the user's time zone when it is known.",
   schema: z.object({}),
   effect: 'read',
+  reach: 'own',
   handler: (_args, { user }) =>
     user.timezone === undefined
       ? `${user.currentTime} (UTC: the user's time zone is not known, say so)`
@@ -20,6 +21,11 @@ export default defineOraclePlugin({
     title: 'Clock',
     summary: 'Tells the current date and time.',
     whenToUse: ['The user asks what time or what day it is, or how long something is away.'],
+    examples: [{ user: 'What time is it?', tool: 'current_time', args: {} }],
+    tags: ['time', 'date'],
+    category: 'core',
+    visibility: 'always',
+    stability: 'stable',
   },
   getTools: () => [currentTime],
 });

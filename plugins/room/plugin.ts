@@ -22,6 +22,11 @@ export default defineOraclePlugin({
     title: 'Room',
     summary: 'Sets the topic of this room.',
     whenToUse: ['The user asks to set or change the topic of this room.'],
+    examples: [{ user: 'Set the topic to our holiday plans.', tool: 'set_room_topic', args: { topic: 'Holiday plans' } }],
+    tags: ['matrix', 'room'],
+    category: 'communication',
+    visibility: 'always',
+    stability: 'stable',
   },
   getTools: () => [setRoomTopic],
 });

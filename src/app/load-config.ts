@@ -18,6 +18,8 @@ import { dataPaths } from './data-paths.ts';
 export interface LoadedConfig {
   readonly config: Config;
   readonly warnings: readonly ConfigProblem[];
+  /** With what `.env` adds: plugins read their own settings from it. */
+  readonly environment: Environment;
 }
 export interface LoadConfigOptions {
   readonly environment: Environment;
@@ -40,7 +42,23 @@ export async function loadConfig(options: LoadConfigOptions): Promise<Result<Loa
     return err([...problems, ...read.error.filter(({ name }) => !explained.has(name))]);
   }
   if (problems.length > 0) return err(problems);
-  return ok({ config: read.value, warnings: [...planUnknownWarnings(environment), ...planIdleWarnings(read.value)] });
+  return ok({ config: read.value, warnings: [...planUnknownWarnings(environment), ...planIdleWarnings(read.value)], environment });
+}
+
+/** Of the settings only those about plugins, and the environment that plugins read theirs from: which are loaded must be seen before all else is right. */
+export async function loadPluginSettings(
+  options: LoadConfigOptions,
+): Promise<Result<Pick<Config, 'features' | 'plugins'> & { readonly environment: Environment }, readonly ConfigProblem[]>> {
+  const problems: ConfigProblem[] = [];
+  const environment = await readWithEnvFile(options, problems);
+  const features = configSchema.shape.FEATURES.safeParse(environment['FEATURES']);
+  const plugins = configSchema.shape.PLUGINS.safeParse(environment['PLUGINS']);
+  if (!features.success || !plugins.success) {
+    const name = features.success ? 'PLUGINS' : 'FEATURES';
+    problems.push({ name, message: `${name} is not valid.`, remedy: 'It is a comma-separated list; see docs/configuration.md.' });
+  }
+  if (problems.length > 0 || !features.success || !plugins.success) return err(problems);
+  return ok({ features: features.data, plugins: plugins.data, environment });
 }
 
 /** Of the settings only the oracle's DID, for those who address it; undefined when neither variable nor key file says it. */

@@ -205,8 +205,8 @@ function readCreditPolicy(
     }
     try {
       const policy: CreditPolicy = plugin.getCreditPolicy(contextFor(loadedPlugin));
-      if (!Number.isSafeInteger(policy.hold) || policy.hold < 0 || typeof policy.priceOf !== 'function')
-        throw new TypeError('hold must be a whole number of credits, and priceOf a function');
+      if (!isAmount(policy.hold) || !isAmount(policy.initial) || typeof policy.priceOf !== 'function')
+        throw new TypeError('hold and initial must be whole numbers of credits, and priceOf a function');
       found = { plugin: name, policy };
     } catch (error) {
       problems.push(hookFailed(name, 'getCreditPolicy', error));
@@ -214,6 +214,8 @@ function readCreditPolicy(
   }
   return { policy: found?.policy ?? null, problems };
 }
+
+const isAmount = (credits: unknown): boolean => Number.isSafeInteger(credits) && Number(credits) >= 0;
 
 /** A thread that never used the plugin has no state: what its tools read then are the defaults. */
 function planStateProblems({ name, plugin }: LoadedPlugin): BootProblem[] {

@@ -2,7 +2,7 @@
  * Which of the plugins that are there are loaded, in which order, and why the others are not: a pure function of the plugins, the operator's switches
  * and the environment, so that `matrix-oracle plugins` says what `start` would do, and any graph can be tested. All that is wrong is said at once.
  */
-import { configSchema } from '../config/fields.ts';
+import { describeConfig } from '../config.ts';
 import type { AnyOraclePlugin, PluginEnvironment, PluginManifest } from '../plugin-api/define-oracle-plugin.ts';
 import { readPlugin } from '../plugin-api/read-plugin.ts';
 import { err, ok, type Result } from '../result.ts';
@@ -203,14 +203,14 @@ function load({ plugin, overrides }: PluginCandidate, env: PluginEnvironment, { 
   return manifest.ok && config.ok ? { name, version, manifest: manifest.value, config: config.value, plugin } : null;
 }
 
-const CORE_SETTINGS: ReadonlySet<string> = new Set(Object.keys(configSchema.shape));
+const OWN_SECRETS: ReadonlySet<string> = new Set(describeConfig().flatMap(({ name, secret }) => (secret === true ? [name] : [])));
 
 /** A value that two read is one that an operator changes for one and breaks the other; of the oracle's own, a secret may go astray. */
 function planSharedVariables(loaded: readonly LoadedPlugin[], { warnings }: Notes): void {
   const readers = new Map<string, string>();
   for (const { name, plugin } of loaded) {
     for (const variable of Object.keys(plugin.configSchema?.shape ?? {})) {
-      const other = readers.get(variable) ?? (CORE_SETTINGS.has(variable) ? 'the oracle itself' : undefined);
+      const other = readers.get(variable) ?? (OWN_SECRETS.has(variable) ? 'the oracle itself' : undefined);
       readers.set(variable, name);
       if (other === undefined) continue;
       const by = other === 'the oracle itself' ? other : `plugin ${other}`;
