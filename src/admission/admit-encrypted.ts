@@ -110,7 +110,7 @@ export function createAdmitEncrypted(options: AdmitEncryptedOptions, end: EndRow
   /** A hostile ciphertext is answered with nothing; to whom an app does not give its keys somebody should say so. */
   async function turnDown(row: InboxRow, item: EncryptedItem, reason: RevealRefusal): Promise<null> {
     logger.info({ event_id: row.eventId, room_id: row.roomId, reason }, 'an encrypted event was refused');
-    if (reason !== 'withheld') return over(row, reason);
+    if (reason !== 'withheld' || row.toldAt !== null) return over(row, reason);
     const facts = await factsOf(row.roomId);
     const hopeless = decideHopeless(row, item, facts) ?? (mayUse(item.sender, rules, true) ? null : 'not_allowed');
     if (hopeless !== null) return over(row, hopeless);

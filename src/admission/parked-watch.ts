@@ -53,6 +53,8 @@ export function createParkedWatch({
   observe,
 }: ParkedWatchOptions): ParkedWatch {
   let timer: Timer | undefined;
+  /** Monotonic time of the next look. */
+  let wakesAt = Number.POSITIVE_INFINITY;
   let looking: Promise<void> | null = null;
   let waking: Promise<void> | null = null;
   let retry: Timer | undefined;
@@ -84,9 +86,11 @@ export function createParkedWatch({
     const { roomId } = group;
     const sender = parseUserId(group.sender);
     const told = await store.write((tx) => {
-      const rows = parked.untoldOf(tx, group);
+      const rows = parked.untoldOf(tx, group, clock.now() - LIMITS.parkedTellMs);
       const newest = rows.at(-1);
       if (newest === undefined || !sender.ok) return null;
+      parked.markTold(tx, group, rows, clock.now());
+      if (known.of(roomId)?.membership === 'left') return null;
       const said = notices.refuse(tx, {
         refusal: refusal('CANNOT_READ'),
         sender: sender.value,
@@ -98,7 +102,6 @@ export function createParkedWatch({
         threadRoot: threadOf(newest.event),
         kind: 'unreadable',
       });
-      parked.markTold(tx, group, rows, clock.now());
       return { said, count: rows.length };
     });
     if (told === null) return;
@@ -114,13 +117,15 @@ export function createParkedWatch({
   function arm(): void {
     timer?.cancel();
     timer = undefined;
+    wakesAt = Number.POSITIVE_INFINITY;
     const oldest = running && looking === null ? parked.oldestSince() : null;
     if (oldest === null) return;
     const untold = parked.untold(1)[0]?.since ?? null;
     const now = clock.now();
     const tellIn = untold === null ? Number.POSITIVE_INFINITY : untold + LIMITS.parkedTellMs - now;
-    const next = Math.min(tellIn <= 0 ? AGAIN_MS : tellIn, oldest + LIMITS.parkedEndMs - now, LONGEST_SLEEP_MS);
-    timer = clock.after(Math.max(0, next), () => {
+    const next = Math.min(pauseUntil(tellIn), pauseUntil(oldest + LIMITS.parkedEndMs - now), LONGEST_SLEEP_MS);
+    wakesAt = clock.monotonic() + next;
+    timer = clock.after(next, () => {
       timer = undefined;
       looking = look()
         .catch((error: unknown) => logger.warn({ err: error }, 'parked events could not be looked at'))
@@ -157,7 +162,7 @@ export function createParkedWatch({
   }
 
   parked.onParked(() => {
-    if (timer === undefined) arm();
+    if (wakesAt > clock.monotonic() + LIMITS.parkedTellMs) arm();
   });
 
   return {
@@ -179,6 +184,9 @@ export function createParkedWatch({
     },
   };
 }
+
+/** What is overdue could not be done: it is tried again, ever more seldom. */
+const pauseUntil = (dueIn: number): number => (dueIn > 0 ? dueIn : Math.max(AGAIN_MS, -dueIn / 2));
 
 /** The relation of an encrypted event stands in the clear. */
 function threadOf(event: JsonObject): EventId | null {

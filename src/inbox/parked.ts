@@ -39,8 +39,8 @@ export interface Parked {
   wake(sessions: readonly MegolmSessionId[] | 'all'): Promise<void>;
   /** Groups with a session of which the sender was not told, oldest first. */
   untold(limit: number): ParkedGroup[];
-  /** What is parked of this group and was not told, in order. */
-  untoldOf(tx: Tx, group: ParkedGroup): ParkedRow[];
+  /** What was not told of this group, in order: all of a session of which something was parked by then. */
+  untoldOf(tx: Tx, group: ParkedGroup, parkedBy: number): ParkedRow[];
   /** The sender was asked to send these again. Of their sessions nothing more is said. */
   markTold(tx: Tx, group: ParkedGroup, rows: readonly ParkedRow[], at: number): void;
   /** Ends what was parked before that time. @returns what it was. */
@@ -56,8 +56,8 @@ const IS_PARKED = raw<SqlBool>`state = 'parked'`;
 const SESSIONS_AT_ONCE = 500;
 /** Says that the sender was asked to send again what was encrypted so; kept as long as any stamp. */
 const stampOf = (room: RoomId, sender: string, session: MegolmSessionId): string => `unreadable:${room}:${sender}:${session}`;
-const IS_TOLD = raw<SqlBool>`told_at is not null or exists (
-  select 1 from notice_stamps where key = 'unreadable:' || room_id || ':' || sender || ':' || megolm_session)`;
+const IS_UNTOLD = raw<SqlBool>`(told_at is null and not exists (
+  select 1 from notice_stamps where key = 'unreadable:' || room_id || ':' || sender || ':' || megolm_session))`;
 
 export function createParked({ store, clock, inbox }: { store: Store; clock: Clock; inbox: Pick<Inbox, 'announce'> }): Parked {
   const { sql } = store;
@@ -83,7 +83,7 @@ export function createParked({ store, clock, inbox }: { store: Store; clock: Clo
     );
   }
   function parked(row: InboxRow): true {
-    if (heads.get(row.roomId) !== undefined) heads.delete(row.roomId);
+    heads.delete(row.roomId);
     for (const listener of listeners) listener();
     return true;
   }
@@ -147,25 +147,24 @@ export function createParked({ store, clock, inbox }: { store: Store; clock: Clo
       store.read
         .all(
           parkedRows()
-            .where((eb) => eb.not(IS_TOLD))
+            .where(IS_UNTOLD)
             .select((eb) => ['room_id', 'sender', eb.fn.min('parked_at').as('since')])
             .groupBy(['room_id', 'sender'])
             .orderBy('since')
             .limit(limit),
         )
         .map((row) => ({ roomId: row.room_id, sender: row.sender, since: row.since ?? 0 })),
-    untoldOf: (tx, { roomId, sender }) =>
-      tx
-        .all(
-          parkedRows()
-            .select(columns)
-            .where('room_id', '=', roomId)
-            .where('sender', '=', sender)
-            .where((eb) => eb.not(IS_TOLD))
-            .orderBy('ord')
-            .orderBy('id'),
-        )
-        .map(readRow),
+    untoldOf(tx, { roomId, sender }, parkedBy) {
+      const ofGroup = parkedRows().where('room_id', '=', roomId).where('sender', '=', sender).where(IS_UNTOLD);
+      const rows = tx.all(
+        ofGroup
+          .select([...columns, 'parked_at'])
+          .orderBy('ord')
+          .orderBy('id'),
+      );
+      const due = new Set(rows.filter(({ parked_at: at }) => (at ?? 0) <= parkedBy).map((row) => row.megolm_session));
+      return rows.filter((row) => due.has(row.megolm_session)).map(readRow);
+    },
     markTold(tx, { roomId, sender }, rows, at) {
       for (const { id } of rows) tx.run(sql.updateTable('inbox').set({ told_at: at }).where('id', '=', id));
       for (const session of new Set(rows.map((row) => row.session))) {
