@@ -32,6 +32,14 @@ test('limits are loosened unless a test is about the limits', () => {
   expect(Object.keys(parse(buildHomeserverYaml({ ...base, loosenedLimits: false }))).filter((key) => key.startsWith('rc_'))).toEqual([]);
 });
 
+test('keys come in transactions only where somebody switches that on, as on most homeservers', () => {
+  expect(parse(buildHomeserverYaml(base))).not.toHaveProperty('experimental_features');
+  expect(parse(buildHomeserverYaml({ ...base, keysInTransactions: true })).experimental_features).toEqual({
+    msc2409_to_device_messages_enabled: true,
+    msc3202_transaction_extensions: true,
+  });
+});
+
 test('venv and container differ in folder, address and port only', () => {
   const strip = (text: string, dir: string) => JSON.parse(JSON.stringify({ ...parse(text), listeners: undefined }).replaceAll(dir, 'DIR'));
 

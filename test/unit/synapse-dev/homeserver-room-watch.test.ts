@@ -55,6 +55,17 @@ test('the first edit counts even when its time is before that of the original', 
   expect(watch.answers()[0]?.text).toBe('two');
 });
 
+test('an edit that was read before its original counts as soon as that is there', () => {
+  const { watch, append } = room();
+
+  append([edit('$b', '$a', 'one two', { ts: 2 })], 1);
+  const before = watch.messages();
+  append([message('$a', 'one')], 2);
+
+  expect(before).toEqual([]);
+  expect(watch.answers().map(({ text }) => text)).toEqual(['one two']);
+});
+
 test('an edit by somebody else, of an edit, or redacted, changes nothing', () => {
   const { watch, append } = room();
   const redaction: MatrixEvent = { ...message('$r', ''), type: 'm.room.redaction', content: { redacts: '$d' } };
