@@ -10,7 +10,7 @@ import type { Logger } from '../../src/observe/logger.ts';
 import { err, ok, type Result } from '../../src/result.ts';
 import type { Clock } from '../../src/time.ts';
 import { type CryptoDb, damagedRemedy, type ToDeviceBatch } from './crypto-db.ts';
-import type { RoomEncryption } from './crypto-service.ts';
+import { CryptoUnavailable, type RoomEncryption } from './crypto-service.ts';
 import { type DurableIdb, mountIndexedDb } from './durable-idb.ts';
 import { createGuard } from './engine-guard.ts';
 import { type OutgoingRequest, readRequest, requestType } from './engine-request.ts';
@@ -115,7 +115,10 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
     guard.close();
     return err({ code: 'CRYPTO_DB_DAMAGED', remedy: damagedRemedy(db.path), cause });
   }
-  const opened = await openMachine({ ...options, name: idb.name, call: guard.call });
+  const opened = await openMachine({ ...options, name: idb.name, call: guard.call }).catch(async (error: unknown) => {
+    await idb.close();
+    throw error;
+  });
   if (!opened.ok) {
     guard.close();
     await idb.close();
@@ -221,6 +224,7 @@ async function openMachine({
   try {
     handle = await call('open_store', () => wasm.StoreHandle.openWithKey(name, Uint8Array.from(storeKey)));
   } catch (cause) {
+    if (cause instanceof CryptoUnavailable) throw cause;
     const remedy = `CRYPTO_KEY_FILE does not hold the key that ${db.path} was encrypted with: put that key back. If it is lost, move the store away: the oracle makes a new device with the same identity.`;
     return err({ code: 'STORE_KEY_WRONG', remedy, cause });
   }
@@ -228,6 +232,7 @@ async function openMachine({
     const log = quiet(logger);
     return ok(await call('open', () => wasm.OlmMachine.initFromStore(new wasm.UserId(userId), new wasm.DeviceId(deviceId), handle, log)));
   } catch (cause) {
+    if (cause instanceof CryptoUnavailable) throw cause;
     const remedy = `${db.path} belongs to another account or device than ${userId}: each oracle needs a DATA_DIR of its own.`;
     return err({ code: 'STORE_OF_ANOTHER', remedy, cause });
   }

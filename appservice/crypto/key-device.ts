@@ -24,6 +24,7 @@ export interface KeyDeviceProblem {
   readonly code: 'KEY_DEVICE_GONE' | 'KEY_DEVICE_NOT_ECHOED' | 'STORE_OF_ANOTHER';
   /** One sentence for the operator. */
   readonly remedy: string;
+  readonly cause?: unknown;
 }
 
 const SUFFIX_CHARS = 6;

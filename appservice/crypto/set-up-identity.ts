@@ -28,7 +28,13 @@ export interface SetUpIdentityOptions {
   readonly signal?: AbortSignal;
 }
 export interface IdentityProblem {
-  readonly code: 'IDENTITY_UNKNOWN' | 'IDENTITY_CHANGED' | 'IDENTITY_FILE_DIFFERS' | 'IDENTITY_FILE_BROKEN' | 'IDENTITY_REFUSED';
+  readonly code:
+    | 'DEVICE_KEYS_REFUSED'
+    | 'IDENTITY_UNKNOWN'
+    | 'IDENTITY_CHANGED'
+    | 'IDENTITY_FILE_DIFFERS'
+    | 'IDENTITY_FILE_BROKEN'
+    | 'IDENTITY_REFUSED';
   /** One sentence for the operator. */
   readonly remedy: string;
   readonly cause?: unknown;
@@ -39,8 +45,8 @@ const MAX_STEPS = 8;
 
 /** @returns the public master key. @throws MatrixError when the homeserver is away: trying again is safe. */
 export async function setUpIdentity(options: SetUpIdentityOptions): Promise<Result<{ readonly masterKey: string }, IdentityProblem>> {
-  // The device's own keys first: nothing can be signed that the homeserver does not know.
-  await options.outgoing.flush(options.signal);
+  const refusedKeys = await uploadKeys(options);
+  if (refusedKeys !== null) return err(refusedKeys);
   let wantsNew = options.wantsNew ?? false;
   for (let step = 0; step < MAX_STEPS; step += 1) {
     options.signal?.throwIfAborted();
@@ -55,6 +61,18 @@ export async function setUpIdentity(options: SetUpIdentityOptions): Promise<Resu
     wantsNew = false;
   }
   return err(refused('it accepts the keys but does not show them'));
+}
+
+/** The device's own keys first: nothing can be signed that the homeserver does not know. */
+async function uploadKeys({ outgoing, signal }: SetUpIdentityOptions): Promise<IdentityProblem | null> {
+  try {
+    await outgoing.flush(signal);
+    return null;
+  } catch (error) {
+    if (!isMatrixError(error) || error.status !== 400) throw error;
+    const remedy = `The homeserver does not take the keys of this store (${error.errcode}): most likely it was put back from an older copy, which must never be done, because its keys were used since. \`matrix-oracle crypto new-device\` makes another device with the same identity.`;
+    return { code: 'DEVICE_KEYS_REFUSED', remedy, cause: error };
+  }
 }
 
 interface Gathered {
