@@ -1,8 +1,9 @@
 /**
  * A homeserver in memory, never kinder than Synapse 1.163.2 as research measured it: sends are deduplicated in a cache that knows neither user
  * nor device until a restart, then per room, user, device and txn id; a device without its user is a 500; events past 64 KiB, floats and
- * relations to unknown events are refused; `/sync` refuses the sender and works for any other user of the namespace. It pushes nothing by itself:
- * a test says which events a push carries, and which are lost.
+ * relations to unknown events are refused; edits are bundled only with an event of their own type, so a clear one and an encrypted one never are;
+ * `/sync` refuses the sender and works for any other user of the namespace; files are given only to who is authenticated. It pushes nothing by
+ * itself: a test says which events a push carries, and which are lost.
  */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -30,12 +31,20 @@ export interface FakeRequest {
   readonly method: string;
   readonly path: string;
   readonly query: Readonly<Record<string, string>>;
+  /** JSON, or a Buffer for any other content type. */
   readonly body: unknown;
+  readonly contentType?: string;
   readonly token: string | null;
 }
 export interface FakeAnswer {
   readonly status: number;
+  /** JSON, or a Buffer: a file. */
   readonly body: unknown;
+}
+export interface FakeFile {
+  readonly bytes: Buffer;
+  readonly contentType: string;
+  readonly fileName: string | null;
 }
 /** What happens to a request instead of, or after, its ordinary handling. */
 export type Trouble =
@@ -78,7 +87,11 @@ export interface FakeHomeserver {
   say(room: string, sender: string, text: string, more?: JsonObject): FakeEvent;
   redact(room: string, sender: string, target: string): FakeEvent;
   setState(room: string, sender: string, type: string, content: JsonObject, stateKey?: string): FakeEvent;
+  /** A hostile or damaged homeserver: the event is in the timeline, and the state is answered as if it were not. */
+  hideState(room: string, type: string, stateKey?: string): void;
   timeline(room: string): FakeEvent[];
+  /** What the media repository holds, by its `mxc:` address; a test may put there what it likes. */
+  readonly media: Map<string, FakeFile>;
   /** The event as a push carries it. */
   pushed(event: FakeEvent): JsonObject;
   /** For requests whose path matches, in order. */
@@ -91,12 +104,14 @@ export interface FakeHomeserver {
 const AS_TOKEN = 'as-token';
 const SENDER = '_oracle_as';
 const MAX_EVENT_BYTES = 65_536;
+const MAX_UPLOAD_BYTES = 50 * 1024 * 1024;
 
 export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { clock: Clock; serverName?: string }): FakeHomeserver {
   const users = new Map<string, { displayname: string; devices: Set<string> }>();
   const rooms = new Map<string, Room>();
   const responseCache = new Map<string, FakeAnswer>();
   const sentByDevice = new Map<string, string>();
+  const media = new Map<string, FakeFile>();
   const troubles: { path: RegExp; list: Trouble[] }[] = [];
   const requests: FakeRequest[] = [];
   let position = 1;
@@ -135,8 +150,9 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
     const edits = room.events
       .map((entry) => entry.event)
       .filter(
-        ({ content, sender }) =>
+        ({ content, sender, type }) =>
           sender === event.sender &&
+          type === event.type &&
           isJsonObject(content['m.relates_to']) &&
           content['m.relates_to']['rel_type'] === 'm.replace' &&
           content['m.relates_to']['event_id'] === event.event_id,
@@ -183,7 +199,10 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
     }
     const parts = request.path.split('/').slice(1).map(decodeURIComponent);
     const at = (index: number) => parts[index] ?? '';
+    if (at(0) === '_matrix' && at(1) === 'media' && at(3) === 'upload') return upload(request);
     if (at(0) !== '_matrix' || at(1) !== 'client') return fail(404, 'M_UNRECOGNIZED');
+    if (at(2) === 'v1' && at(3) === 'media' && at(4) === 'download')
+      return media.has(`mxc://${at(5)}/${at(6)}`) ? done(media.get(`mxc://${at(5)}/${at(6)}`)?.bytes) : fail(404, 'M_NOT_FOUND');
     const body = isJsonObject(request.body) ? request.body : {};
 
     if (at(3) === 'register') {
@@ -219,6 +238,14 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
       return done({ joined_rooms: [...rooms.values()].filter((room) => membership(room, user) === 'join').map(({ id }) => id) });
     if (at(3) === 'rooms') return inRoom(request, { user, device, at, body });
     return fail(404, 'M_UNRECOGNIZED');
+  }
+
+  function upload({ body, contentType = 'application/octet-stream', query }: FakeRequest): FakeAnswer {
+    const bytes = Buffer.isBuffer(body) ? body : Buffer.from(JSON.stringify(body ?? ''));
+    if (bytes.length > MAX_UPLOAD_BYTES) return fail(413, 'M_TOO_LARGE');
+    const uri = `mxc://${serverName}/file${nextId++}`;
+    media.set(uri, { bytes, contentType, fileName: query['filename'] ?? null });
+    return done({ content_uri: uri });
   }
 
   function createFor(creator: string, body: JsonObject): string {
@@ -361,7 +388,11 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
 
   function apiOf(identity: MatrixIdentity | null): MatrixApi {
     return {
-      async request<T extends object>(method: string, path: string, { query = {}, body, signal }: MatrixRequest = {}) {
+      async request<T extends object>(
+        method: string,
+        path: string,
+        { query = {}, body, contentType = JSON_TYPE, bytesUpTo, signal }: MatrixRequest = {},
+      ) {
         await Promise.resolve();
         if (!up) throw new MatrixError({ errcode: 'UNREACHABLE', status: 0, retryAfterMs: null, certain: true });
         if (signal?.aborted === true) throw new MatrixError({ errcode: 'ABORTED', status: 0, retryAfterMs: null, certain: true });
@@ -378,7 +409,8 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
           method,
           path,
           query: { ...Object.fromEntries(Object.entries(query).map(([name, value]) => [name, String(value)])), ...asserted },
-          body: body === undefined ? undefined : JSON.parse(Buffer.isBuffer(body) ? body.toString() : JSON.stringify(body)),
+          body: Buffer.isBuffer(body) && contentType !== JSON_TYPE ? body : body === undefined ? undefined : readJson(body),
+          contentType,
           token: AS_TOKEN,
         };
         let answer = trouble?.kind === 'answer' ? trouble : handle(request);
@@ -389,7 +421,13 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
         }
         if (trouble?.kind === 'lose_answer')
           throw new MatrixError({ errcode: 'CONNECTION_LOST', status: 0, retryAfterMs: null, certain: false });
-        if (answer.status < 300) return structuredClone(answer.body) as T;
+        if (answer.status < 300 && bytesUpTo !== undefined) {
+          const file = Buffer.isBuffer(answer.body) ? answer.body : Buffer.from(JSON.stringify(answer.body));
+          if (file.length > bytesUpTo)
+            throw new MatrixError({ errcode: 'TOO_LARGE', status: answer.status, retryAfterMs: null, certain: false });
+          return Buffer.from(file) as object as T;
+        }
+        if (answer.status < 300 && !Buffer.isBuffer(answer.body)) return structuredClone(answer.body) as T;
         const failure = isJsonObject(answer.body) ? answer.body : {};
         throw new MatrixError({
           errcode: typeof failure['errcode'] === 'string' ? failure['errcode'] : 'NOT_JSON',
@@ -415,7 +453,8 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
           if (!up) return void request.socket.destroy();
           const trouble = takeTrouble(url.pathname);
           if (trouble?.kind === 'hang') return;
-          const text = Buffer.concat(chunks).toString();
+          const bytes = Buffer.concat(chunks);
+          const contentType = request.headers['content-type'] ?? JSON_TYPE;
           const answer =
             trouble?.kind === 'answer'
               ? trouble
@@ -423,12 +462,14 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
                   method: request.method ?? 'GET',
                   path: url.pathname,
                   query: Object.fromEntries(url.searchParams),
-                  body: text === '' ? undefined : JSON.parse(text),
+                  body: bytes.length === 0 ? undefined : contentType === JSON_TYPE ? JSON.parse(bytes.toString()) : bytes,
+                  contentType,
                   token: request.headers.authorization?.replace('Bearer ', '') ?? null,
                 });
           if (trouble?.kind === 'lose_answer') return void request.socket.destroy();
-          response.writeHead(answer.status, { 'content-type': 'application/json' });
-          response.end(typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
+          const isFile = Buffer.isBuffer(answer.body);
+          response.writeHead(answer.status, { 'content-type': isFile ? 'application/octet-stream' : JSON_TYPE });
+          response.end(isFile || typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body));
         });
       });
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -469,6 +510,8 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
       add(roomOf(id), { type: 'm.room.message', sender, content: { msgtype: 'm.text', body: text, ...more } }),
     redact: (id, sender, target) => add(roomOf(id), { type: 'm.room.redaction', sender, content: { redacts: target } }),
     setState: (id, sender, type, content, stateKey = '') => add(roomOf(id), { type, state_key: stateKey, sender, content }),
+    hideState: (id, type, stateKey = '') => void roomOf(id).state.delete(`${type}|${stateKey}`),
+    media,
     timeline: (id) => roomOf(id).events.map(({ event }) => event),
     pushed: (event) => shown(event),
     trouble: (path, ...list) => void troubles.push({ path, list }),
@@ -481,6 +524,9 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
     },
   };
 }
+
+const JSON_TYPE = 'application/json';
+const readJson = (body: object): unknown => JSON.parse(Buffer.isBuffer(body) ? body.toString() : JSON.stringify(body));
 
 async function closeServer(server: Server): Promise<void> {
   server.closeAllConnections();

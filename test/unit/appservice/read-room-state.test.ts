@@ -120,3 +120,23 @@ test.each<[string, unknown[], boolean]>([
 ])('%s: others may come in or read: %s', (_name, events, open) => {
   expect(read(create('11'), ...events).open).toBe(open);
 });
+
+describe('when a key is replaced', () => {
+  const rotation = (content: object) => read(state('m.room.encryption', { algorithm: 'm.megolm.v1.aes-sha2', ...content })).rotation;
+  const HOUR = 3_600_000;
+  const MONTH = 30 * 24 * HOUR;
+
+  test.each<[string, object, { periodMs: number | null; messages: number | null }]>([
+    ['nothing', {}, { periodMs: null, messages: null }],
+    ['a week and a hundred', { rotation_period_ms: 168 * HOUR, rotation_period_msgs: 100 }, { periodMs: 168 * HOUR, messages: 100 }],
+    ['the least', { rotation_period_ms: HOUR, rotation_period_msgs: 1 }, { periodMs: HOUR, messages: 1 }],
+    ['less than that', { rotation_period_ms: HOUR - 1, rotation_period_msgs: 0.5 }, { periodMs: HOUR, messages: 1 }],
+    ['the most', { rotation_period_ms: MONTH, rotation_period_msgs: 10_000 }, { periodMs: MONTH, messages: 10_000 }],
+    ['more than that', { rotation_period_ms: MONTH + 1, rotation_period_msgs: 10_001 }, { periodMs: MONTH, messages: 10_000 }],
+    ['absurd numbers', { rotation_period_ms: Number.MAX_VALUE, rotation_period_msgs: 1e300 }, { periodMs: MONTH, messages: 10_000 }],
+    ['none or less', { rotation_period_ms: 0, rotation_period_msgs: -5 }, { periodMs: null, messages: null }],
+    ['no numbers', { rotation_period_ms: '1', rotation_period_msgs: [1] }, { periodMs: null, messages: null }],
+  ])('a room asks for %s (G14)', (_name, content, expected) => {
+    expect(rotation(content)).toEqual(expected);
+  });
+});

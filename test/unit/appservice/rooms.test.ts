@@ -1,4 +1,4 @@
-import { beforeEach, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { MatrixError } from '../../../appservice/matrix-api.ts';
 import { createRooms, forgetChanged, type Rooms } from '../../../appservice/rooms.ts';
 import type { DeviceId, EventId, RoomId, UserId } from '../../../src/ids.ts';
@@ -291,4 +291,186 @@ test('large rooms do not fill the memory: the least used is read again (G14)', a
   for (const room of [a, a, b, b, a]) await many.isEncrypted(room);
 
   expect(reads).toBe(3);
+});
+
+describe('an encrypted room', () => {
+  const BOB = '@bob:elsewhere.org' as UserId;
+  const restart = () => {
+    rooms = createRooms({
+      api: homeserver.connection().as({ userId: ORACLE, deviceId: 'ORACLE' as DeviceId }),
+      store,
+      oracle: ORACLE,
+      clock,
+      logger: createLogger({ level: 'silent', format: 'json' }),
+    });
+  };
+  const pushed = (room: RoomId, type: string, stateKey: string) =>
+    forgetChanged([{ type, roomId: room, event: { state_key: stateKey } } as unknown as IncomingEvent], rooms);
+  const commits = () => new Promise((resolve) => setImmediate(resolve));
+
+  test('is described for who encrypts: its readers, its visibility, when its key is replaced', async () => {
+    const room = openRoom({ encrypted: true });
+    homeserver.setState(room, ALICE, 'm.room.encryption', {
+      algorithm: 'm.megolm.v1.aes-sha2',
+      rotation_period_ms: 86_400_000,
+      rotation_period_msgs: 20,
+    });
+
+    expect(await rooms.encryption(room)).toEqual({
+      roomId: room,
+      readers: [ALICE, ORACLE],
+      historyVisibility: 'shared',
+      rotationPeriodMs: 86_400_000,
+      rotationPeriodMessages: 20,
+    });
+  });
+
+  test('is null where plain text may go: the control', async () => {
+    expect(await rooms.encryption(openRoom())).toBeNull();
+  });
+
+  test('costs no request while nothing changes', async () => {
+    const room = openRoom({ encrypted: true });
+    await rooms.encryption(room);
+    homeserver.requests.length = 0;
+
+    for (let time = 0; time < 50; time += 1) await rooms.encryption(room);
+
+    expect(homeserver.requests).toEqual([]);
+  });
+
+  test.each([
+    ['invited', true],
+    ['shared', true],
+    ['world_readable', true],
+    ['a word nobody knows', true],
+    ['joined', false],
+  ])('with visibility %s: invited people read along: %s', async (history_visibility, read) => {
+    const room = openRoom({ encrypted: true });
+    homeserver.setState(room, ALICE, 'm.room.history_visibility', { history_visibility });
+    homeserver.invite(room, ALICE, BOB);
+
+    expect((await rooms.encryption(room))?.readers.includes(BOB)).toBe(read);
+  });
+
+  test('gives its key to nobody who has left, and to whoever came since the last message (G13)', async () => {
+    const room = openRoom({ encrypted: true });
+    homeserver.join(room, BOB);
+    expect((await rooms.encryption(room))?.readers).toContain(BOB);
+
+    homeserver.leave(room, BOB);
+    pushed(room, 'm.room.member', BOB);
+    expect((await rooms.encryption(room))?.readers).toEqual([ALICE, ORACLE]);
+
+    homeserver.join(room, '@carol:oracle.local');
+    pushed(room, 'm.room.member', '@carol:oracle.local');
+    expect((await rooms.encryption(room))?.readers).toContain('@carol:oracle.local');
+  });
+
+  test('with many members, too: what saves requests elsewhere does not count for who gets the key', async () => {
+    const room = openRoom({ encrypted: true });
+    for (let person = 0; person < 200; person += 1) homeserver.join(room, `@p${person}:oracle.local`);
+    await rooms.encryption(room);
+    homeserver.leave(room, '@p7:oracle.local');
+    pushed(room, 'm.room.member', '@p7:oracle.local');
+    homeserver.requests.length = 0;
+
+    expect((await rooms.encryption(room))?.readers).toHaveLength(201);
+    expect(homeserver.requests.map(({ path }) => path.split('/').slice(6).join('/'))).toEqual(['state']);
+  });
+
+  test('with many members that was read in part for something else is read whole', async () => {
+    const room = openRoom({ encrypted: true });
+    for (let person = 0; person < 200; person += 1) homeserver.join(room, `@p${person}:oracle.local`);
+    await rooms.facts(room);
+    homeserver.leave(room, '@p7:oracle.local');
+    pushed(room, 'm.room.member', '@p7:oracle.local');
+    await rooms.facts(room);
+
+    expect((await rooms.encryption(room))?.readers).toHaveLength(201);
+  });
+
+  test('that cannot be looked up is an error, never "no readers"', async () => {
+    const room = openRoom({ encrypted: true });
+    await rooms.encryption(room);
+    rooms.forget(room);
+    homeserver.stop();
+
+    await expect(rooms.encryption(room)).rejects.toBeInstanceOf(MatrixError);
+  });
+
+  test('stays one for the next process, whatever its state says then (G11)', async () => {
+    const room = openRoom({ encrypted: true });
+    await rooms.encryption(room);
+    await commits();
+    homeserver.hideState(room, 'm.room.encryption');
+    restart();
+
+    expect(await rooms.isEncrypted(room)).toBe(true);
+    expect(await rooms.encryption(room)).toMatchObject({ readers: [ALICE, ORACLE], rotationPeriodMs: null });
+    expect((await rooms.facts(room)).encryption).toBe('encrypted');
+  });
+
+  test('is known by its event, also when the state is answered from before it (G11)', async () => {
+    const room = openRoom();
+    await rooms.facts(room);
+    pushed(room, 'm.room.encryption', '');
+
+    expect(await rooms.encryption(room)).toMatchObject({ readers: [ALICE, ORACLE] });
+    expect((await rooms.facts(room)).encryption).toBe('encrypted');
+  });
+
+  test('is known by its event, also when it comes while the state is on its way (G11)', async () => {
+    const room = openRoom();
+    const create = { type: 'm.room.create', state_key: '', content: {} };
+    const answers: ((state: object[]) => void)[] = [];
+    rooms = createRooms({
+      api: { request: () => new Promise<never>((resolve) => answers.push(resolve as never)) },
+      store,
+      oracle: ORACLE,
+      clock,
+      logger: createLogger({ level: 'silent', format: 'json' }),
+    });
+    const asked = rooms.encryption(room);
+    const askedToo = rooms.isEncrypted(room);
+    pushed(room, 'm.room.encryption', '');
+
+    answers[0]?.([create]);
+    expect(await askedToo).toBe(true);
+    await commits();
+    answers[1]?.([create, { type: 'm.room.member', state_key: ALICE, content: { membership: 'join' } }]);
+    expect(await asked).toMatchObject({ readers: [ALICE] });
+  });
+
+  test('is not made by an event with another key', async () => {
+    const room = openRoom();
+    pushed(room, 'm.room.encryption', 'x');
+
+    expect(await rooms.encryption(room)).toBeNull();
+  });
+
+  test('is known to this process when the disk is full, and written down at a later look (G11)', async () => {
+    const room = openRoom({ encrypted: true });
+    const write = store.write;
+    const full = { ...store, write: () => Promise.reject(new Error('disk full')) } as Store;
+    let broken = true;
+    rooms = createRooms({
+      api: homeserver.connection().as({ userId: ORACLE, deviceId: 'ORACLE' as DeviceId }),
+      store: { ...store, write: (work) => (broken ? full.write(work) : write(work)) } as Store,
+      oracle: ORACLE,
+      clock,
+      logger: createLogger({ level: 'silent', format: 'json' }),
+    });
+    await rooms.encryption(room);
+    await commits();
+    homeserver.hideState(room, 'm.room.encryption');
+    rooms.forget(room);
+    expect(await rooms.isEncrypted(room)).toBe(true);
+
+    broken = false;
+    rooms.sawEncryption(room);
+    await commits();
+    restart();
+    expect(await rooms.isEncrypted(room)).toBe(true);
+  });
 });
