@@ -38,6 +38,7 @@ function buildProgram(): Command {
   addInit(program);
   addStart(program);
   addDoctor(program);
+  addPlugins(program);
   addMint(program);
   addKey(program);
   addInbox(program);
@@ -87,6 +88,16 @@ function addDoctor(program: Command): void {
     .option(...SETTINGS)
     .addHelpText('after', example('doctor'))
     .action(async (options) => (await import('./doctor.ts')).runDoctor(options));
+}
+
+function addPlugins(program: Command): void {
+  program
+    .command('plugins')
+    .description('show which plugins are loaded, in which order, and why the others are not')
+    .option('--json', 'print JSON', false)
+    .option(...SETTINGS)
+    .addHelpText('after', example('plugins'))
+    .action(async (options) => (await import('./plugins.ts')).runPlugins(options));
 }
 
 function addMint(program: Command): void {
