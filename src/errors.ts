@@ -112,6 +112,13 @@ export const ERRORS = {
     message: 'The memory of this conversation cannot be read at the moment. Please try again.',
     hint: 'The checkpoint file of the owner cannot be opened.',
   },
+  // agent
+  CONTEXT_FULL: {
+    status: 413,
+    retryable: false,
+    message: 'This is more than the language model can take in at once. Please ask for less, or send `!new` to begin anew.',
+    hint: 'MODEL_CONTEXT_TOKENS: prompt, tools and results of one turn fill 95 % of it.',
+  },
   // HTTP
   BAD_REQUEST: { status: 400, retryable: false, message: 'The request is not valid.', hint: '`details` names the field.' },
   UNAUTHENTICATED: {

@@ -2,12 +2,10 @@
  * One model call with our own retries: only before the first token was shown, because a second answer cannot follow half of a first one.
  * The library's retries wait out an abort and cannot know what was shown.
  */
-import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import type { AIMessage, AIMessageChunk, BaseMessage } from '@langchain/core/messages';
 import { OracleError, refusal } from '../errors.ts';
 import { demandsTurns, planModelRetry, readModelError } from '../models/read-model-error.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
 import { type Clock, sleep } from '../time.ts';
 import type { AnswerWriter } from './answer-writer.ts';
 import { mergeNeighbours } from './merge-neighbours.ts';
@@ -88,19 +86,4 @@ async function callUntilAnswered(call: ModelCall): Promise<AIMessage> {
       await sleep(clock, waitMs, signal);
     }
   }
-}
-
-/** Binding tools converts them for the provider each time; a model and the tools live as long as the process, so it is done once. */
-export function createToolBinder(tools: ReadonlyMap<string, RegisteredTool>): (model: BaseChatModel) => AskableModel {
-  const bound = new WeakMap<BaseChatModel, AskableModel>();
-  const definitions = [...tools.values()].map(({ definition, parameters }) => ({
-    type: 'function' as const,
-    function: { name: definition.name, description: definition.description, parameters },
-  }));
-  return (model) => {
-    if (definitions.length === 0 || model.bindTools === undefined) return model as AskableModel;
-    const known = bound.get(model) ?? (model.bindTools(definitions) as AskableModel);
-    bound.set(model, known);
-    return known;
-  };
 }

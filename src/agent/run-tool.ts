@@ -20,18 +20,41 @@ import type { RunAuthority } from '../turn/run-authority.ts';
 import { covers } from '../ucan/downstream.ts';
 import { decideTool, isAudited } from './decide-tool.ts';
 import { BAD_ARGUMENTS } from './read-model-stream.ts';
-import { UNTRUSTED } from './taint.ts';
+import { buildArtifact } from './taint.ts';
 
 export interface ToolCall {
+  /** In the conversation with the model. */
   readonly id: string;
+  /** In marks, frames and contexts, where calls of sub-agents stand beside those of the main loop. Default: `id`. */
+  readonly key?: string;
   readonly name: string;
   readonly args: JsonObject;
 }
+/** What the host itself answers: a meta tool, a sub-agent. */
+export interface HostCall {
+  readonly key: string;
+  readonly context: RuntimeContext;
+  readonly signal: AbortSignal;
+  readonly readsForeign: () => void;
+}
+export interface HostAnswer {
+  readonly text: string;
+  /** Keys of the calls that were made on the way. */
+  readonly calls?: readonly string[];
+}
+export type HostHandler = (args: Record<string, unknown>, asked: HostCall) => Promise<HostAnswer>;
+
+/** A tool as it is run: of a plugin, or one that the host answers itself. */
+export interface RunnableTool extends RegisteredTool {
+  readonly answer?: HostHandler;
+  /** Default LIMITS.toolTimeoutMs. */
+  readonly timeoutMs?: number;
+}
 export interface ToolRunOptions {
   readonly run: Run;
-  readonly tools: ReadonlyMap<string, RegisteredTool>;
+  readonly tools: { get(name: string): RunnableTool | undefined };
   readonly marks: ToolMarks;
-  /** Ids of all calls in the turn's messages: a mark without one of them was left by an attempt whose checkpoint is lost (G6). */
+  /** Keys of all calls in the turn's messages: a mark without one of them was left by an attempt whose checkpoint is lost (G6). */
   readonly knownCalls: ReadonlySet<string>;
   readonly authority: Pick<RunAuthority, 'judge' | 'actingGrants'>;
   /** Whether the model that wishes this call was shown text of strangers. */
@@ -45,8 +68,8 @@ export interface ToolRunOptions {
   readonly sendFrame: (data: FrameData['tool_call']) => void;
   /** `readsForeign` hears that the handler was given text of strangers by the host: its result is then as untrusted as a web page. */
   readonly buildContext: (
-    call: ToolCall,
-    tool: RegisteredTool,
+    call: ToolCall & { readonly key: string },
+    tool: RunnableTool,
     more: { signal: AbortSignal; isOver: () => boolean; readsForeign: () => void },
   ) => RuntimeContext;
 }
@@ -56,6 +79,7 @@ interface ToolResult {
   readonly text: string;
   /** The handler read text of strangers, although its tool does not say so. */
   readonly foreign?: boolean;
+  readonly calls?: readonly string[];
 }
 const failed = (text: string): ToolResult => ({ status: 'error', text });
 
@@ -74,30 +98,31 @@ export async function runTool(call: ToolCall, options: ToolRunOptions): Promise<
     name: call.name,
     content: result.text,
     status: result.status,
-    ...(isForeign ? { artifact: UNTRUSTED } : {}),
+    ...buildArtifact({ isForeign, calls: result.calls ?? [] }),
   });
 }
 
-async function runKnownTool(call: ToolCall, tool: RegisteredTool, options: ToolRunOptions): Promise<ToolResult> {
+async function runKnownTool(call: ToolCall, tool: RunnableTool, options: ToolRunOptions): Promise<ToolResult> {
+  const key = call.key ?? call.id;
   const args = readToolArguments(tool.definition.schema, call.args);
   if (!args.ok) return failed(args.why);
   const refused = await authorise(tool, options);
   if (refused !== null) return refused;
   options.signal.throwIfAborted();
-  const key: ToolCallKey = { runId: options.run.id, toolCallId: call.id, tool: call.name, argsHash: hashArguments(call.args) };
+  const mark: ToolCallKey = { runId: options.run.id, toolCallId: key, tool: call.name, argsHash: hashArguments(call.args) };
   const isWrite = tool.definition.effect === 'write';
   if (isWrite) {
-    const decision = await options.marks.begin(key, options.run.attempt, options.knownCalls);
+    const decision = await options.marks.begin(mark, options.run.attempt, options.knownCalls);
     if (decision.kind === 'stored') return readStoredResult(decision.result);
     if (decision.kind === 'unknown_outcome') return failed(UNKNOWN_OUTCOME);
   }
-  options.sendFrame({ id: call.id, name: call.name, status: 'isRunning', args: buildFrameArguments(call.args) });
-  const result = await callHandler(call, tool, args.value, {
+  options.sendFrame({ id: key, name: call.name, status: 'isRunning', args: buildFrameArguments(call.args) });
+  const result = await callHandler({ ...call, key }, tool, args.value, {
     ...options,
-    finish: (done) => (isWrite ? options.marks.finish(key, JSON.stringify({ v: 1, ...done })) : undefined),
+    finish: (done) => (isWrite ? options.marks.finish(mark, JSON.stringify({ v: 1, ...done })) : undefined),
   });
   options.sendFrame({
-    id: call.id,
+    id: key,
     name: call.name,
     status: result.status === 'error' ? 'error' : 'done',
     output: cut(result.text, MAX_FRAME_OUTPUT_CHARS),
@@ -177,8 +202,8 @@ interface HandlerOptions extends ToolRunOptions {
 }
 
 async function callHandler(
-  call: ToolCall,
-  tool: RegisteredTool,
+  call: ToolCall & { readonly key: string },
+  tool: RunnableTool,
   args: Record<string, unknown>,
   options: HandlerOptions,
 ): Promise<ToolResult> {
@@ -188,17 +213,17 @@ async function callHandler(
   let foreign = false;
   const own = new AbortController();
   const both = AbortSignal.any([signal, own.signal]);
-  const context = options.buildContext(call, tool, {
-    signal: both,
-    isOver: () => over,
-    readsForeign: () => {
-      foreign = true;
-    },
-  });
+  const readsForeign = (): void => {
+    foreign = true;
+  };
+  const context = options.buildContext(call, tool, { signal: both, isOver: () => over, readsForeign });
   const work = (async (): Promise<ToolResult> => {
     let result: ToolResult;
     try {
-      result = { status: 'success', text: buildResultText(await tool.definition.handler(args, context)) };
+      result =
+        tool.answer === undefined
+          ? { status: 'success', text: buildResultText(await tool.definition.handler(args, context)) }
+          : { status: 'success', ...bounded(await tool.answer(args, { key: call.key, context, signal: both, readsForeign })) };
     } catch (error) {
       // An effect that was cut short by a cancel is left as "started": nobody knows whether it happened.
       if (both.aborted) throw error;
@@ -212,10 +237,11 @@ async function callHandler(
   const stop = Promise.withResolvers<ToolResult>();
   const onAbort = (): void => stop.reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
-  const timer = clock.after(LIMITS.toolTimeoutMs, () => {
+  const timeoutMs = tool.timeoutMs ?? LIMITS.toolTimeoutMs;
+  const timer = clock.after(timeoutMs, () => {
     own.abort(new Error('tool timeout'));
     const unknown = tool.definition.effect === 'write' ? ' Its outcome is unknown; do not repeat it, tell the user.' : '';
-    stop.resolve(failed(`The tool did not finish within ${LIMITS.toolTimeoutMs / 1_000} s.${unknown}`));
+    stop.resolve(failed(`The tool did not finish within ${timeoutMs / 1_000} s.${unknown}`));
   });
   // Whoever loses the race goes on alone; its failure is nobody's any more.
   work.catch(() => undefined);
@@ -228,6 +254,8 @@ async function callHandler(
     signal.removeEventListener('abort', onAbort);
   }
 }
+
+const bounded = (answer: HostAnswer): HostAnswer => ({ ...answer, text: cut(answer.text.toWellFormed(), LIMITS.toolResultChars) });
 
 function buildResultText(value: unknown): string {
   const text = typeof value === 'string' ? value : value === undefined ? 'Done.' : (JSON.stringify(value) ?? String(value));

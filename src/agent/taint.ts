@@ -39,15 +39,28 @@ export function isForeignEntry(
   return role === 'human' && speaker !== run.principalId;
 }
 
-/** Put on the result itself, so that it is known after a restart with other plugins. */
-export const UNTRUSTED = Object.freeze({ untrusted: true });
+/** Put on the result itself, so that it is known after a restart with other plugins: whether strangers may have written it, which calls were made for it. */
+export const buildArtifact = ({
+  isForeign,
+  calls,
+}: {
+  isForeign: boolean;
+  calls: readonly string[];
+}): { artifact?: { untrusted?: true; calls?: readonly string[] } } =>
+  isForeign || calls.length > 0 ? { artifact: { ...(isForeign ? { untrusted: true } : {}), ...(calls.length > 0 ? { calls } : {}) } } : {};
 
 /** Whether one of the turn's own messages is a tool's result that strangers may have written. */
 export const hasForeignResult = (messages: readonly BaseMessage[], tools: ReadonlyMap<string, RegisteredTool>): boolean =>
-  messages.some(
-    (message) =>
-      ToolMessage.isInstance(message) && (tools.get(message.name ?? '')?.definition.untrusted === true || isMarked(message.artifact)),
-  );
+  messages.some((message) => ToolMessage.isInstance(message) && isForeignResult(message, tools));
+
+export const isForeignResult = (message: ToolMessage, tools: ReadonlyMap<string, RegisteredTool>): boolean =>
+  tools.get(message.name ?? '')?.definition.untrusted === true || isMarked(message.artifact);
 
 const isMarked = (artifact: unknown): boolean =>
   typeof artifact === 'object' && artifact !== null && 'untrusted' in artifact && artifact.untrusted === true;
+
+/** Keys of the calls that a sub-agent made for this result. */
+export const innerCallsOf = ({ artifact }: ToolMessage): readonly string[] =>
+  typeof artifact === 'object' && artifact !== null && 'calls' in artifact && Array.isArray(artifact.calls)
+    ? artifact.calls.filter((call: unknown): call is string => typeof call === 'string')
+    : [];

@@ -148,6 +148,7 @@ function openFile(path: string, logger: Logger): Entry {
   }
 }
 
-const isDamaged = (error: unknown): boolean =>
+/** Not for a while, but for good. */
+export const isDamaged = (error: unknown): boolean =>
   error instanceof Error &&
   (('code' in error && typeof error.code === 'string' && /^SQLITE_(NOTADB|CORRUPT)/u.test(error.code)) || isDamaged(error.cause));

@@ -1,6 +1,6 @@
 import { AIMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { expect, test } from 'vitest';
-import { createTaint, hasForeignResult, isForeignEntry, UNTRUSTED } from '../../../src/agent/taint.ts';
+import { buildArtifact, createTaint, hasForeignResult, isForeignEntry } from '../../../src/agent/taint.ts';
 import type { PrincipalId } from '../../../src/ids.ts';
 import type { RegisteredTool } from '../../../src/plugin-host/plugin-registry.ts';
 import type { TranscriptEntry } from '../../../src/sessions/transcript.ts';
@@ -41,7 +41,7 @@ const result = (name: string, more: object = {}) => new ToolMessage({ tool_call_
 test('a result taints when its tool says so, or when it is marked, also when its plugin is gone', () => {
   expect(hasForeignResult([new HumanMessage('web_read'), new AIMessage('x'), result('now'), result('nosuch')], tools)).toBe(false);
   expect(hasForeignResult([result('now'), result('web_read')], tools)).toBe(true);
-  expect(hasForeignResult([result('gone', { artifact: UNTRUSTED })], tools)).toBe(true);
+  expect(hasForeignResult([result('gone', { ...buildArtifact({ isForeign: true, calls: [] }) })], tools)).toBe(true);
 });
 
 test('taint only ever turns on', () => {

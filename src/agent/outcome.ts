@@ -1,0 +1,45 @@
+/** What a turn came to, as the run writes it down: its answer, or why there is none; both with what was spent, also by earlier attempts. */
+import { AIMessage, type BaseMessage } from '@langchain/core/messages';
+import { isGraphDrained } from '@langchain/langgraph';
+import { refusal } from '../errors.ts';
+import { addUsage, readUsage } from '../models/usage.ts';
+import type { Usage } from '../runs/run.ts';
+import { Drain, type RunOutcome } from '../runs/runner.ts';
+import type { Loop } from './loop.ts';
+import { readRefusal, unwrap } from './stop-reason.ts';
+import type { Turn } from './turn.ts';
+import { buildTurnMessages, hasText, readAnswer } from './turn-messages.ts';
+
+export function complete(loop: Loop, messages: readonly BaseMessage[]): RunOutcome {
+  const text = readAnswer(messages);
+  loop.messages = [...messages];
+  loop.writer.repair(text);
+  const more = { messages: buildTurnMessages(messages), ...cost(loop.turn) };
+  // A hook ended the loop and left no answer.
+  return hasText(text) ? { kind: 'completed', text, ...more } : { kind: 'failed', refusal: refusal('EMPTY_ANSWER'), ...more };
+}
+
+/** Summed over the turn's messages, so that what an earlier attempt spent counts as well. */
+function cost({ main, otherUsage }: Turn): { usage?: Usage; model?: string } {
+  let usage = otherUsage;
+  let model: unknown;
+  for (const message of (main?.messages ?? []).filter(AIMessage.isInstance)) {
+    usage = addUsage(usage, readUsage(message.usage_metadata));
+    model = message.response_metadata['model_name'] ?? main?.modelName;
+  }
+  return { ...(usage === undefined ? {} : { usage }), ...(typeof model === 'string' ? { model } : {}) };
+}
+
+/** A turn that did not come to its end: stopped by somebody, put off by a shutdown, or failed. A bug is thrown on. */
+export function readFailure(turn: Turn, error: unknown): RunOutcome {
+  const { signal } = turn.job;
+  const isDrain = signal.aborted && signal.reason instanceof Drain;
+  if (isGraphDrained(error) || (isDrain && turn.stop.signal.aborted)) return { kind: 'suspended' };
+  const reason = unwrap(turn.stop.signal.aborted ? turn.stop.signal.reason : error);
+  const refused = readRefusal(reason);
+  if (refused === null) throw reason;
+  const messages = turn.main?.messages ?? [];
+  const partial = turn.main?.writer.partial ?? '';
+  const told = partial === '' ? messages : [...messages, new AIMessage(partial)];
+  return { kind: 'failed', refusal: refused, messages: buildTurnMessages(told), ...cost(turn) };
+}

@@ -1,0 +1,94 @@
+/**
+ * From a run to the loop that answers it: the part of the conversation in front, the prompt, the model that was asked for. Cost is by the window's size,
+ * not by the length of the thread (G16).
+ */
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
+import { SystemMessage } from '@langchain/core/messages';
+import { LIMITS } from '../limits.ts';
+import type { Run } from '../runs/run.ts';
+import { buildLocalTime, readTimeZone } from '../runtime-context/local-time.ts';
+import type { TranscriptEntry } from '../sessions/transcript.ts';
+import type { MainRunnerOptions } from './agent-parts.ts';
+import { createAnswerWriter } from './answer-writer.ts';
+import { createLoop, type Loop } from './loop.ts';
+import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window.ts';
+import { type PromptSection, prepareTurn } from './prepare-turn.ts';
+import { buildSystemPrompt } from './prompt.ts';
+import type { NameOf } from './resume.ts';
+import { isForeignEntry } from './taint.ts';
+import type { Turn } from './turn.ts';
+import { buildMessage, type WindowMessage } from './turn-messages.ts';
+
+const DEFAULT_CONTEXT_CHARS = 100_000;
+
+/** The transcript knows speakers by their principal id; of the run's own one the account is known as well. */
+export const nameIn =
+  (run: Run, names: MainRunnerOptions['names']): NameOf =>
+  (speaker) => {
+    const name = names?.speaker(speaker);
+    if (name !== undefined && name !== null) return name;
+    if (speaker === run.principalId) return run.matrixUserId;
+    return speaker.startsWith('matrix:u/') ? `@${speaker.slice('matrix:u/'.length)}` : speaker;
+  };
+
+export async function startLoop(turn: Turn): Promise<Loop> {
+  const { run, job, parts } = turn;
+  const { models } = parts.options;
+  const window = readWindow(turn);
+  if (run.tainted || window.some(({ isForeign }) => isForeign)) turn.taint.turnOn();
+  const sections = await prepareTurn(turn);
+  const asked = run.hints.model;
+  const isSelectable = asked !== undefined && models.listModels().some(({ id }) => id === asked);
+  const loop = createLoop(turn, {
+    parent: null,
+    id: run.id,
+    tools: turn.tools,
+    system: new SystemMessage(buildPrompt(turn, sections)),
+    window: window.map(buildMessage),
+    model: (isSelectable ? models.get('main', { model: asked }) : models.get('main')) as BaseChatModel,
+    modelName: isSelectable ? asked : models.nameOf('main'),
+    writer: createAnswerWriter(job.output, job.shownText),
+    signal: turn.stop.signal,
+    maxModelCalls: LIMITS.modelCallsPerRun,
+  });
+  turn.main = loop;
+  return loop;
+}
+
+function readWindow({ run, parts: { options, budget } }: Turn): readonly WindowMessage[] {
+  const { transcript, contextMessages, contextChars = DEFAULT_CONTEXT_CHARS } = options;
+  const nameOf = nameIn(run, options.names);
+  const entries = transcript.newest(run.sessionId, { limit: contextMessages, withoutRun: run.id });
+  const promptChars = run.prompts.reduce((sum, prompt) => sum + prompt.text.length, 0);
+  const rules = {
+    maxChars: Math.max(0, Math.min(contextChars, budget.windowChars) - promptChars),
+    onlyDetailsOf: run.direct ? null : run.principalId,
+    nameOf: run.direct ? null : nameOf,
+    isForeign: (entry: TranscriptEntry) => isForeignEntry(entry, run),
+  };
+  // A first mention in a group may speak of what was said before it.
+  const overheard =
+    !run.direct && entries.length === 0 ? planOverheard(transcript.overheard(run.roomId, OVERHEARD_MAX_MESSAGES), nameOf) : [];
+  return [...overheard, ...planWindow(entries, rules)];
+}
+
+function buildPrompt({ run, host, thread, userContext, parts }: Turn, sections: readonly PromptSection[]): string {
+  const { options, clock } = parts;
+  const zone = readTimeZone(run.hints.timezone);
+  const local = buildLocalTime(clock.now(), zone ?? 'UTC');
+  const isThere = ({ name }: { name: string }): boolean => host.visibilityOf(name) === 'always' || thread.loadedPlugins.has(name);
+  return buildSystemPrompt({
+    oracleName: options.oracleName,
+    room: { kind: run.direct ? 'direct' : 'group', name: options.names?.room(run.roomId) ?? null },
+    user: nameIn(run, options.names)(run.principalId),
+    plugins: host.plugins.filter(isThere).map(({ manifest }) => manifest),
+    onDemand: host.plugins
+      .filter((plugin) => host.visibilityOf(plugin.name) === 'on-demand' && !isThere(plugin))
+      .map(({ name, manifest }) => ({ name, summary: manifest.summary })),
+    sections,
+    userContext,
+    localTime: local.iso,
+    weekday: local.weekday,
+    timeZone: zone,
+  });
+}

@@ -1,0 +1,106 @@
+/**
+ * One execution of a turn, as its loops share it: the main one and those of sub-agents. What bounds a run (authority, taint, credits, budgets, the signal
+ * that ends it) stands here once, so that no loop has a way around it (research/ixo.md §9.4: sub-agents of this family had almost none of these).
+ */
+import type { BaseMessage, HumanMessage } from '@langchain/core/messages';
+import { OracleError, refusal } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { PluginHost } from '../plugin-host/plugin-host.ts';
+import type { Prompt, Run, Usage } from '../runs/run.ts';
+import type { RunJob } from '../runs/runner.ts';
+import type { UserContextData } from '../runtime-context/runtime-context.ts';
+import type { AgentParts } from './agent-parts.ts';
+import type { Loop } from './loop.ts';
+import { createTaint, hasForeignResult, type Taint } from './taint.ts';
+import { createThreadState, type ThreadState } from './thread-state.ts';
+import type { ToolSet } from './tool-set.ts';
+
+export interface Turn {
+  readonly parts: AgentParts;
+  readonly host: PluginHost;
+  readonly job: RunJob;
+  readonly run: Run;
+  readonly logger: Logger;
+  /** Ends all of it. */
+  readonly stop: AbortController;
+  /** Of the checkpoint; read before anything else. */
+  thread: ThreadState;
+  /** Whether the input of the latest model call held text of strangers: what that model wishes is judged by it. */
+  readonly taint: Taint;
+  taintWritten: Promise<void> | undefined;
+  /** Of all loops. */
+  toolCalls: number;
+  /** Model calls whose usage stands in no message of the main loop. */
+  otherUsage: Usage | undefined;
+  consumed: Promise<void> | undefined;
+  /** Ids of the prompts that are marked consumed, or are about to be. */
+  readonly consumedIds: Set<string>;
+  /** What plugins know of the person; settled before the first model call. */
+  userContext: UserContextData;
+  /** Boot tools and those of this turn alone. */
+  tools: ToolSet;
+  /** Set as soon as there is one. */
+  main: Loop | undefined;
+  over: boolean;
+}
+
+export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; logger: Logger }): Turn {
+  return {
+    parts,
+    host: parts.host,
+    job,
+    run: job.run,
+    logger,
+    stop: new AbortController(),
+    thread: createThreadState({}, { principal: job.run.principalId }),
+    taint: createTaint(),
+    taintWritten: undefined,
+    toolCalls: 0,
+    otherUsage: undefined,
+    consumed: undefined,
+    consumedIds: new Set(),
+    userContext: Object.freeze({}),
+    tools: parts.bootTools,
+    main: undefined,
+    over: false,
+  };
+}
+
+/** @throws OracleError with the code of what was lost. */
+export function requireAuthority({ run, parts }: Turn): void {
+  const lost = parts.options.authority.judge(run, parts.clock.now());
+  if (lost !== null) throw new OracleError(refusal(lost));
+}
+
+/** Frames of later text are committed after this write, so text of a tainted run is never found without its taint. */
+export function noteTaint(turn: Turn, shown: readonly BaseMessage[], tools: ToolSet): void {
+  if (hasForeignResult(shown, tools.all)) turn.taint.turnOn();
+  writeTaint(turn);
+}
+
+/** A plugin was given text of strangers for what it adds to the prompt or does with the model's input. */
+export function taintTurn(turn: Turn): void {
+  turn.taint.turnOn();
+  writeTaint(turn);
+}
+
+export function writeTaint(turn: Turn): void {
+  if (!turn.taint.isOn || turn.taintWritten !== undefined) return;
+  turn.taintWritten = turn.job.output.tainted();
+  turn.taintWritten.catch((error: unknown) => turn.stop.abort(error));
+}
+
+/** The step that holds the prompts is on disk when a model call begins: synchronous durability writes it before. */
+export function consumePrompts(turn: Turn, prompts: readonly HumanMessage[]): void {
+  const ids = prompts.map(({ id }) => id ?? '').filter((id) => !turn.consumedIds.has(id));
+  if (ids.length === 0) return;
+  for (const id of ids) turn.consumedIds.add(id);
+  turn.consumed = turn.job.output.promptsConsumed(ids);
+  turn.consumed.catch((error: unknown) => turn.stop.abort(error));
+}
+
+/** What came and is not among these. */
+export function furtherInputs(turn: Turn, prompts: readonly HumanMessage[]): readonly Prompt[] {
+  const known = new Set(prompts.map(({ id }) => id));
+  return turn.job.output.inputsWaiting().filter(({ id }) => !known.has(id));
+}
