@@ -85,6 +85,8 @@ export interface FakeHomeserver {
   join(room: string, user: string): FakeEvent;
   leave(room: string, user: string): FakeEvent;
   say(room: string, sender: string, text: string, more?: JsonObject): FakeEvent;
+  /** A message-like event of any type: an encrypted one, a reaction. */
+  send(room: string, sender: string, type: string, content: JsonObject): FakeEvent;
   redact(room: string, sender: string, target: string): FakeEvent;
   setState(room: string, sender: string, type: string, content: JsonObject, stateKey?: string): FakeEvent;
   /** A hostile or damaged homeserver: the event is in the timeline, and the state is answered as if it were not. */
@@ -508,6 +510,7 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
     leave: (id, user) => add(roomOf(id), { type: 'm.room.member', state_key: user, sender: user, content: { membership: 'leave' } }),
     say: (id, sender, text, more = {}) =>
       add(roomOf(id), { type: 'm.room.message', sender, content: { msgtype: 'm.text', body: text, ...more } }),
+    send: (id, sender, type, content) => add(roomOf(id), { type, sender, content }),
     redact: (id, sender, target) => add(roomOf(id), { type: 'm.room.redaction', sender, content: { redacts: target } }),
     setState: (id, sender, type, content, stateKey = '') => add(roomOf(id), { type, state_key: stateKey, sender, content }),
     hideState: (id, type, stateKey = '') => void roomOf(id).state.delete(`${type}|${stateKey}`),

@@ -1,7 +1,9 @@
 import { beforeEach, describe, expect, test } from 'vitest';
+import { CryptoUnavailable } from '../../../appservice/crypto/crypto-service.ts';
 import { createOrphans } from '../../../appservice/interrupt-orphans.ts';
+import { createOpenOwn } from '../../../appservice/open-event.ts';
 import { createReconciler, type Reconciler } from '../../../appservice/sync.ts';
-import type { DeviceId, EventId, RoomId, UserId } from '../../../src/ids.ts';
+import type { DeviceId, EventId, OutboxTxnId, RoomId, UserId } from '../../../src/ids.ts';
 import { createInbox, type Inbox } from '../../../src/inbox/inbox.ts';
 import { createReconcileStore } from '../../../src/inbox/reconcile-store.ts';
 import type { JsonObject } from '../../../src/json.ts';
@@ -11,6 +13,7 @@ import { createOutbox } from '../../../src/outbox/outbox.ts';
 import { openStore, type Store } from '../../../src/store/store.ts';
 import { type FakeClock, fakeClock } from '../../fakes/fake-clock.ts';
 import { createFakeHomeserver, type FakeHomeserver, registerOracle } from '../../fakes/fake-homeserver.ts';
+import { type FakeSealer, fakeSealer } from '../../fakes/fake-sealer.ts';
 
 const ORACLE = '@oracle:oracle.local' as UserId;
 const ALICE = '@alice:oracle.local';
@@ -23,12 +26,15 @@ let store: Store;
 let inbox: Inbox;
 let reconciler: Reconciler;
 let closed: string[];
+let readEvents: string[];
+let sealer: FakeSealer;
 let processes = 0;
 
 beforeEach(async () => {
   clock = fakeClock();
   homeserver = createFakeHomeserver({ clock });
   await registerOracle(homeserver.connection());
+  sealer = fakeSealer();
   openDatabase();
 });
 
@@ -44,15 +50,18 @@ function startProcess() {
   const connection = homeserver.connection();
   const api = connection.as({ userId: ORACLE, deviceId: 'ORACLE' as DeviceId });
   closed = [];
+  readEvents = [];
   reconciler = createReconciler({
     api: connection.as({ userId: ORACLE, deviceId: 'ORACLER' as DeviceId }),
     store: createReconcileStore({ store, inbox, clock, oracle: ORACLE }),
-    orphans: createOrphans({ api, store, outbox, oracle: ORACLE, clock }),
+    orphans: createOrphans({ api, store, outbox, oracle: ORACLE, clock, read: sealer.read }),
+    openOwn: createOpenOwn({ read: sealer.read, outbox, oracle: ORACLE }),
     oracle: ORACLE,
     clock,
     logger,
     intervalMs: 60_000,
     newId: () => `process-${++processes}`,
+    onRead: (events) => readEvents.push(...events.map(({ type }) => `${type} beside ${rows().length} rows`)),
     onGapClosed: (room) => closed.push(room),
   });
 }
@@ -490,6 +499,153 @@ describe('an answer whose run is not known here', () => {
 
     expect(outboxRows()).toEqual([]);
   });
+});
+
+describe('an encrypted answer of another database', () => {
+  async function sealedAnswer(room: RoomId, text: string, more: JsonObject) {
+    const content = { msgtype: 'm.text', body: text, ...more };
+    const to = {
+      roomId: room,
+      readers: [ORACLE],
+      historyVisibility: 'shared',
+      rotationPeriodMs: null,
+      rotationPeriodMessages: null,
+    } as const;
+    return homeserver.send(room, ORACLE, 'm.room.encrypted', await sealer.seal({ type: 'm.room.message', content }, to));
+  }
+  const sealedEdit = (room: RoomId, target: string, text: string, more: JsonObject) =>
+    sealedAnswer(room, `* ${text}`, {
+      ...more,
+      'm.new_content': { msgtype: 'm.text', body: text, ...more },
+      'm.relates_to': { rel_type: 'm.replace', event_id: target },
+    });
+
+  test('names the prompts that must not be answered again (G2)', async () => {
+    const room = joinedRoom();
+    const prompt = homeserver.say(room, ALICE, 'question');
+    await sealedAnswer(room, 'answer', run('completed', [prompt.event_id]));
+
+    await reconciler.run();
+    await push(prompt);
+
+    expect(rows()).toEqual([]);
+    expect(outboxRows()).toEqual([]);
+  });
+
+  test('names them in a gap that is read page by page as well (G2)', async () => {
+    const room = joinedRoom();
+    await reconciler.run();
+    const prompt = homeserver.say(room, ALICE, 'question');
+    await sealedAnswer(room, 'answer', run('completed', [prompt.event_id]));
+    for (let n = 0; n < 30; n += 1) homeserver.say(room, ALICE, `more ${n}`);
+
+    await reconciler.run();
+
+    expect(texts()).toHaveLength(30);
+    expect(texts()).not.toContain('question');
+  });
+
+  test('that still grows is ended with a marker, once, from what its last edit showed (G5)', async () => {
+    const room = joinedRoom();
+    const prompt = homeserver.say(room, ALICE, 'question');
+    const answer = await sealedAnswer(room, 'Half', run('running', [prompt.event_id], LIVE));
+    clock.advance(5);
+    const edit = await sealedEdit(room, answer.event_id, 'Half an ans', run('running', [prompt.event_id], LIVE));
+
+    await reconciler.run();
+    await store.write((tx) => tx.run(store.sql.deleteFrom('meta')));
+    await reconciler.run();
+
+    const content = JSON.parse(outboxRows()[0]?.content ?? '{}') as { 'm.new_content': { body: string }; 'm.relates_to': object };
+    expect(outboxRows()).toHaveLength(1);
+    expect(outboxRows()[0]?.created_at).toBeGreaterThan(edit.origin_server_ts);
+    expect(content['m.relates_to']).toEqual({ rel_type: 'm.replace', event_id: answer.event_id });
+    expect(content['m.new_content'].body).toMatch(/^Half an ans.*interrupted/su);
+  });
+
+  test('whose last edit is final is left alone', async () => {
+    const room = joinedRoom();
+    const prompt = homeserver.say(room, ALICE, 'question');
+    const answer = await sealedAnswer(room, 'Half', run('running', [prompt.event_id], LIVE));
+    clock.advance(5);
+    await sealedEdit(room, answer.event_id, 'Whole', run('completed', [prompt.event_id]));
+
+    await reconciler.run();
+
+    expect(outboxRows()).toEqual([]);
+  });
+
+  test('that cannot be read, its keys lost as well, is left alone and keeps nothing from being read (G17)', async () => {
+    const room = joinedRoom();
+    await reconciler.run();
+    const prompt = homeserver.say(room, ALICE, 'question');
+    await sealedAnswer(room, 'Half', run('running', [prompt.event_id], LIVE));
+    sealer.forgetKeys();
+
+    expect(await reconciler.run()).toMatchObject({ ok: true });
+
+    expect(texts()).toEqual(['question']);
+    expect(outboxRows()).toEqual([]);
+  });
+
+  test('is not asked for while keys cannot be read, so that nothing is answered twice: the round is made again (G2)', async () => {
+    const room = joinedRoom();
+    const prompt = homeserver.say(room, ALICE, 'question');
+    await sealedAnswer(room, 'answer', run('completed', [prompt.event_id]));
+    const { read } = sealer;
+    sealer.read = () => Promise.reject(new CryptoUnavailable('closed'));
+    startProcess();
+    const closedRound = await reconciler.run();
+    sealer.read = read;
+    startProcess();
+    await reconciler.run();
+    await push(prompt);
+
+    expect(closedRound).toEqual({ ok: false, reason: 'CRYPTO_UNAVAILABLE' });
+    expect(rows()).toEqual([]);
+  });
+
+  test('is not decrypted when the outbox sent it: in ordinary operation reconciliation costs no cryptography (G16)', async () => {
+    const room = joinedRoom();
+    await reconciler.run();
+    const answer = await sealedAnswer(room, 'answer', run('completed', ['$p']));
+    const outbox = createOutbox({ store, identity: { sender: ORACLE, deviceId: 'ORACLE' as DeviceId } });
+    await store.write((tx) => {
+      const row = {
+        txnId: 'answer.1' as OutboxTxnId,
+        lane: 'l',
+        roomId: room,
+        kind: 'answer',
+        eventType: 'm.room.message',
+        content: {},
+      } as const;
+      outbox.insert(tx, row, clock.now());
+    });
+    const [row] = outbox.due(clock.now(), { limit: 1, busy: new Set() });
+    if (row !== undefined) await outbox.markSent(row, answer.event_id as EventId, clock.now());
+    let reads = 0;
+    const { read } = sealer;
+    sealer.read = (...event) => {
+      reads += 1;
+      return read(...event);
+    };
+    startProcess();
+    await reconciler.run();
+
+    expect(reads).toBe(0);
+  });
+});
+
+test('what changes a room is told before it is stored, so that an encryption whose push was lost counts at once (G11)', async () => {
+  const room = joinedRoom();
+  await reconciler.run();
+  homeserver.setState(room, ALICE, 'm.room.encryption', { algorithm: 'm.megolm.v1.aes-sha2' });
+  readEvents.length = 0;
+
+  await reconciler.run();
+
+  expect(readEvents).toEqual(['m.room.encryption beside 0 rows']);
+  expect(rows().map(({ type }) => type)).toEqual(['m.room.encryption']);
 });
 
 describe('rounds', () => {
