@@ -253,5 +253,5 @@ function createExchange({ clock, idleTimeoutMs, signal, resolve, reject }: Excha
 /** Quotes inside a JSON string are escaped, so neither pattern can be met by what the model says. */
 function isWhole(tail: readonly Buffer[]): boolean {
   const text = Buffer.concat(tail).toString('utf8');
-  return /^data:\s*\[DONE\]\s*$/mu.test(text) || /"finish_reason":\s*"/u.test(text);
+  return /^data:\s*\[DONE\]\s*$/mu.test(text) || /"finish_reason":\s*"[^"]/u.test(text);
 }

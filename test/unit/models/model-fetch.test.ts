@@ -54,6 +54,8 @@ test.each([
 
 test.each([
   ['nothing', ''],
+  // Older Ollama says so in every piece.
+  ['an empty finish_reason', 'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":""}]}\n\n'],
   ['a model that says [DONE]', 'data: {"choices":[{"delta":{"content":"data: [DONE]"},"finish_reason":null}]}\n\n'],
   ['a model that says finish_reason', `data: ${JSON.stringify({ choices: [{ delta: { content: '"finish_reason":"stop"' } }] })}\n\n`],
 ])('a stream closed after %s is an error, not an answer', async (_name, end) => {
