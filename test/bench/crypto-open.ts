@@ -5,6 +5,12 @@ import type { DeviceId, UserId } from '../../src/ids.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import { systemClock } from '../../src/system-clock.ts';
 
+export interface Opening {
+  readonly openMs: number;
+  readonly rssMib: number;
+  readonly roomKeys: number;
+}
+
 const [path = '', userId = '', deviceId = '', storeKey = ''] = process.argv.slice(2);
 const from = performance.now();
 const db = openCryptoDb(path);
@@ -22,6 +28,8 @@ const engine = await openEngine({
 });
 if (!engine.ok) throw new Error(engine.error.code);
 const openMs = performance.now() - from;
-console.log(JSON.stringify({ openMs, rssMib: process.memoryUsage.rss() / 1024 / 1024, roomKeys: await engine.value.roomKeys() }));
+const rssMib = process.memoryUsage.rss() / 1024 / 1024;
+const opening: Opening = { openMs, rssMib, roomKeys: await engine.value.roomKeys() };
+console.log(JSON.stringify(opening));
 await engine.value.close();
 db.value.close();

@@ -17,6 +17,7 @@ import { createEncryptedClient } from '../../synapse-dev/homeserver/encrypted-cl
 import { fakeKeyServer } from '../fakes/fake-key-server.ts';
 import { fakeLogger } from '../fakes/fake-logger.ts';
 import { openKeyMachine } from '../fakes/key-machine.ts';
+import type { Opening } from './crypto-open.ts';
 import { measureFsync } from './fsync.ts';
 import { median, round } from './measure.ts';
 import { openSetting, type Setting } from './setting.ts';
@@ -101,7 +102,7 @@ async function measureOpening(path: string): Promise<Record<string, number>> {
     'O',
     Buffer.from(STORE_KEY).toString('base64'),
   ]);
-  const { openMs, rssMib, roomKeys } = JSON.parse(stdout) as { openMs: number; rssMib: number; roomKeys: number };
+  const { openMs, rssMib, roomKeys } = JSON.parse(stdout) as Opening;
   if (roomKeys < KEYS) throw new Error(`only ${roomKeys} keys are in the store`);
   return { store_open_ms_20000_keys: round(openMs, 0), rss_20000_keys_mib: round(rssMib) };
 }
