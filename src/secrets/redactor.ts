@@ -33,7 +33,16 @@ export function createRedactor(known: Iterable<string> = []): SecretRedactor {
   }
   for (const value of known) add(value);
 
-  const clean = (text: string): string => ordered.reduce((rest, value) => rest.replaceAll(value, () => SECRET_VALUE), text);
+  // What stands between two finds is searched for the others: never the mask itself.
+  function clean(text: string, from = 0): string {
+    const value = ordered[from];
+    if (value === undefined) return text;
+    if (!text.includes(value)) return clean(text, from + 1);
+    return text
+      .split(value)
+      .map((rest) => clean(rest, from + 1))
+      .join(SECRET_VALUE);
+  }
   const cleanJson = (value: unknown): unknown => {
     if (typeof value === 'string') return clean(value);
     if (Array.isArray(value)) return value.map(cleanJson);
@@ -42,7 +51,7 @@ export function createRedactor(known: Iterable<string> = []): SecretRedactor {
   };
   return {
     add,
-    clean,
+    clean: (text) => clean(text),
     cleanJson: <T>(value: T) => (ordered.length === 0 ? value : (cleanJson(value) as T)),
     holds: (text) => ordered.some((value) => text.includes(value)),
   };
