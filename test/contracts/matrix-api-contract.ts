@@ -93,6 +93,46 @@ export function describeMatrixApi(name: string, open: () => Promise<{ homeserver
       expect(homeserver.timeline(room).filter(({ type }) => type === 'm.room.message')).toHaveLength(1);
     });
 
+    const upload = (bytes: Buffer, contentType: string) =>
+      api.request<{ content_uri: string }>('POST', '/_matrix/media/v3/upload', {
+        body: bytes,
+        contentType,
+        query: { filename: 'a b.bin' },
+      });
+    const download = (uri: string, bytesUpTo: number) =>
+      api.request<Buffer>('GET', `/_matrix/client/v1/media/download/${uri.slice('mxc://'.length)}`, { bytesUpTo });
+    const EVERY_BYTE = Buffer.from(Array.from({ length: 256 }, (_value, byte) => byte));
+
+    test('a file travels as its bytes, both ways', async () => {
+      const { content_uri: uri } = await upload(EVERY_BYTE, 'image/png');
+      const back = await download(uri, 256);
+
+      expect(homeserver.media.get(uri)).toMatchObject({ contentType: 'image/png', fileName: 'a b.bin' });
+      expect(Buffer.isBuffer(back) && back.equals(EVERY_BYTE)).toBe(true);
+    });
+
+    test('a file that looks like JSON stays bytes, and so does an empty one', async () => {
+      const json = Buffer.from('{"errcode":"M_FORBIDDEN"}');
+      const uris = await Promise.all([json, Buffer.alloc(0)].map((bytes) => upload(bytes, 'application/octet-stream')));
+
+      expect((await download(uris[0]?.content_uri ?? '', 100)).equals(json)).toBe(true);
+      expect(await download(uris[1]?.content_uri ?? '', 100)).toHaveLength(0);
+    });
+
+    test('a file past the limit of whoever asks is an error, not a part of it (G14)', async () => {
+      const { content_uri: uri } = await upload(EVERY_BYTE, 'image/png');
+
+      expect(await failureOf(download(uri, 255))).toMatchObject({ errcode: 'TOO_LARGE' });
+    });
+
+    test('a file that is not there is a refusal, whatever the asker expects', async () => {
+      expect(await failureOf(download('mxc://oracle.local/none', 255))).toMatchObject({
+        errcode: 'M_NOT_FOUND',
+        status: 404,
+        certain: true,
+      });
+    });
+
     test('an aborted request ends with the request', async () => {
       homeserver.trouble(/send/, { kind: 'hang' });
       const abort = new AbortController();

@@ -464,7 +464,7 @@ export function createFakeHomeserver({ clock, serverName = 'oracle.local' }: { c
                   method: request.method ?? 'GET',
                   path: url.pathname,
                   query: Object.fromEntries(url.searchParams),
-                  body: bytes.length === 0 ? undefined : contentType === JSON_TYPE ? JSON.parse(bytes.toString()) : bytes,
+                  body: contentType !== JSON_TYPE ? bytes : bytes.length === 0 ? undefined : JSON.parse(bytes.toString()),
                   contentType,
                   token: request.headers.authorization?.replace('Bearer ', '') ?? null,
                 });
