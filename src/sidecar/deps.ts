@@ -21,6 +21,7 @@ import type { Grants } from '../ucan/grants.ts';
 import type { RegisterGrant } from '../ucan/register-grant.ts';
 import type { DoorOptions } from './door.ts';
 import type { AuthorisePage } from './pages/read-pages.ts';
+import type { PluginRoutePorts } from './plugin-routes.ts';
 import type { AbilityToAsk } from './routes/authorise.ts';
 
 export interface Health {
@@ -83,6 +84,8 @@ export interface SidecarDeps {
   readonly mirrorPrompt: (tx: Tx, prompt: PromptToMirror) => void;
   /** After that commit: a run may start, and the mirrored prompt may go out. */
   readonly wakeScheduler: () => void;
+  /** Routes of plugins; left out: there are none. */
+  readonly plugins?: PluginRoutePorts;
   readonly health: () => Health;
   readonly models: () => { readonly ids: readonly string[]; readonly default: string };
   /** Of a request that was answered with an error. Not of a run that failed: that is counted when the run ends. */

@@ -44,6 +44,7 @@ export function readFailure(error: unknown): Refusal {
   if (hasZodFastifySchemaValidationErrors(error)) return readValidation(error);
   const { code, statusCode } = error as Partial<FastifyError>;
   if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return refusal('BODY_TOO_LARGE');
+  if (code === 'FST_ERR_HANDLER_TIMEOUT') return refusal('INTERNAL', { message: 'This took too long.', cause: error });
   if (statusCode === 503) return refusal('SHUTTING_DOWN');
   if (code === 'FST_ERR_CTP_INVALID_MEDIA_TYPE') return refusal('BAD_REQUEST', { message: 'The body must be application/json.' });
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) {

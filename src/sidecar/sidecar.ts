@@ -14,6 +14,7 @@ import { StorageError } from '../store/store.ts';
 import { writeAudit } from '../turn/audit.ts';
 import type { SidecarDeps } from './deps.ts';
 import { authenticateCaller } from './door.ts';
+import { pluginRoutes, watchOwnRoutes } from './plugin-routes.ts';
 import { buildProblem, orRefuse, readFailure, sendProblem } from './problem.ts';
 import { createAddressLimits } from './rate-limit.ts';
 import { readRequestId } from './request-id.ts';
@@ -52,6 +53,7 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
   app.decorateRequest('legacy', null);
   app.decorateRequest('rawBody', null);
   keepRawBody(app);
+  const ownRoutes = watchOwnRoutes(app as unknown as FastifyInstance);
 
   const limits = createAddressLimits({
     requests: options.requestsPerMinute ?? LIMITS.httpRequestsPerMinutePerAddress,
@@ -124,6 +126,10 @@ export function createSidecar(deps: SidecarDeps): FastifyInstance {
       await guarded.register(messageRoutes(deps, watchers));
       await guarded.register(runRoutes(deps, tickets));
       await guarded.register(delegationRoutes(deps));
+    });
+    await limited.register(async (added) => {
+      countRefusals(added as unknown as FastifyInstance);
+      if (deps.plugins !== undefined) await pluginRoutes(deps.plugins, { deps, door, ownRoutes })(added as unknown as FastifyInstance);
     });
   });
   return app as unknown as FastifyInstance;

@@ -42,7 +42,7 @@ export const SESSION = '$alice-session' as SessionId;
 export const MALLORY_SESSION = '$mallory-session' as SessionId;
 
 export interface Ask {
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly path: string;
   readonly query?: string;
   readonly body?: unknown;
