@@ -5,7 +5,7 @@
 import { sql as raw } from 'kysely';
 import { OracleError, refusal } from '../errors.ts';
 import type { PrincipalId } from '../ids.ts';
-import { MATCHES_PER_WORD, OWN_PER_WORD, planWords, rankByWords } from '../store/search-words.ts';
+import { MATCHES_PER_WORD, matchOf, OWN_PER_WORD, planWords, rankByWords } from '../store/search-words.ts';
 import type { Store } from '../store/store.ts';
 
 export interface StorageOwner {
@@ -90,7 +90,7 @@ export function createPluginStore({ store, now }: { store: Store; now: () => num
     },
     search(owner, query, limit = DEFAULT_FOUND) {
       const find = (word: string): number[] => {
-        const matching = raw<boolean>`id in (select rowid from plugin_storage_search where plugin_storage_search match ${word} order by rowid desc limit ${MATCHES_PER_WORD})`;
+        const matching = raw<boolean>`id in (select rowid from plugin_storage_search where plugin_storage_search match ${matchOf(word)} order by rowid desc limit ${MATCHES_PER_WORD})`;
         return store.read.all(own(owner).select('id').where(matching).orderBy('id', 'desc').limit(OWN_PER_WORD)).map(({ id }) => id);
       };
       const ids = rankByWords(planWords(query), find, atMost(limit, STORAGE_LIMITS.found));

@@ -5,7 +5,7 @@
  */
 import { sql as raw } from 'kysely';
 import type { PrincipalId, RoomId, RunId, SessionId } from '../ids.ts';
-import { MATCHES_PER_WORD, OWN_PER_WORD, planWords, rankByWords } from '../store/search-words.ts';
+import { MATCHES_PER_WORD, matchOf, OWN_PER_WORD, planWords, rankByWords } from '../store/search-words.ts';
 import type { Store } from '../store/store.ts';
 import type { Tier } from '../turn/principal.ts';
 
@@ -27,7 +27,7 @@ export interface SearchAsker {
   readonly runId: RunId;
 }
 export interface TranscriptSearch {
-  /** Best first. Synchronous: a few milliseconds, whatever the transcript holds. */
+  /** Best first. Synchronous; under a tenth of a second, whatever the transcript holds. */
   find(asker: SearchAsker, query: string, limit: number): readonly TranscriptHit[];
 }
 
@@ -50,7 +50,7 @@ export function createTranscriptSearch({ store }: { store: Pick<Store, 'sql' | '
   return {
     find(asker, query, limit) {
       const matching = (word: string) =>
-        raw<boolean>`t.id in (select rowid from transcript_search where transcript_search match ${word} order by rowid desc limit ${MATCHES_PER_WORD})`;
+        raw<boolean>`t.id in (select rowid from transcript_search where transcript_search match ${matchOf(word)} order by rowid desc limit ${MATCHES_PER_WORD})`;
       const find = (word: string): number[] =>
         read.all(hits(asker).select('t.id').where(matching(word)).orderBy('t.id', 'desc').limit(OWN_PER_WORD)).map(({ id }) => id);
       const ids = rankByWords(planWords(query), find, Math.max(0, Math.min(limit, MAX_HITS)));
