@@ -8,8 +8,8 @@ import type { Logger } from '../observe/logger.ts';
 import type { PluginHost } from '../plugin-host/plugin-host.ts';
 import type { PluginRegistry } from '../plugin-host/plugin-registry.ts';
 import type { ToolMarks } from '../runs/tool-marks.ts';
+import type { ContextServices } from '../runtime-context/build-runtime-context.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
-import type { MergedConfig } from '../runtime-context/runtime-context.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Clock } from '../time.ts';
 import type { AuditEntry } from '../turn/audit.ts';
@@ -29,6 +29,8 @@ export interface MainRunnerOptions {
   readonly host?: PluginHost;
   /** In place of a host: plugins that are all loaded from the start. */
   readonly registry?: PluginRegistry;
+  /** What contexts of plugins stand on; without it their storage, blobs and secrets are missing. */
+  readonly services?: ContextServices;
   readonly matrix: MatrixAccess;
   readonly authority: Pick<RunAuthority, 'judge' | 'actingGrants'>;
   readonly downstream: Downstream;
@@ -43,8 +45,6 @@ export interface MainRunnerOptions {
   readonly contextChars?: number;
   /** How much the main model can be shown at once. */
   readonly contextTokens?: number;
-  /** What plugins see as `rtCtx.config`: no secrets of the oracle. */
-  readonly pluginConfig?: MergedConfig;
   /** Name of a room or of a speaker (principal id) when it is known at once; nothing is fetched during a turn. */
   readonly names?: { room(room: RoomId): string | null; speaker(principal: string): string | null };
   /** 0…1, spreads retries. */

@@ -2,12 +2,12 @@
  * The one place where a plugin's context is made: for a tool call, and for the hooks that are asked around model calls. What it reads belongs to the
  * turn and to this plugin; what strangers wrote, or what a tainted run left behind, taints when it is read.
  */
+import { OracleError, refusal } from '../errors.ts';
 import type { ToolDefinition } from '../plugin-api/define-tool.ts';
 import { buildRuntimeContext } from '../runtime-context/build-runtime-context.ts';
-import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { RuntimeContext } from '../runtime-context/runtime-context.ts';
-import type { Loop } from './loop.ts';
-import { requireAuthority, type Turn, taintTurn } from './turn.ts';
+import { type Loop, rootOf } from './loop.ts';
+import { charge, requireModel, type Turn, taintTurn } from './turn.ts';
 
 export interface ContextAsked {
   readonly plugin: string;
@@ -30,20 +30,27 @@ export function buildContext(turn: Turn, asked: ContextAsked): RuntimeContext {
   return buildRuntimeContext({
     run,
     now: () => clock.now(),
-    models: {
-      ...options.models,
-      // A handler may ask a model as well, and as often as it likes.
-      get(role, more) {
-        requireAuthority(turn);
-        return options.models.get(role, more);
-      },
-    },
-    matrix: reportReads(options.matrix, readsForeign),
+    ...(options.services === undefined ? { plugins: turn.host.names, config: turn.host.configOf(plugin) } : { services: options.services }),
+    models: options.models,
+    matrix: options.matrix,
     downstream: options.downstream,
     actingGrants: () => options.authority.actingGrants(run, clock.now()),
     isTainted: () => turn.taint.isOn,
-    config: options.pluginConfig ?? {},
-    plugins: turn.host.names,
+    readsForeign,
+    redactor: turn.redactor,
+    // A handler may ask a model as well.
+    requireAuthority: () => requireModel(turn),
+    onUsage: (usage) => charge(turn, usage),
+    loadedPlugins: () => loadedPlugins(turn),
+    readUserContext: () => turn.userContext,
+    stateOf: (owner) => ({
+      get: () => turn.thread.stateOf(owner),
+      update(patch) {
+        if (loop === undefined || call === undefined)
+          throw new OracleError(refusal('NOT_ALLOWED', { message: 'Only a tool call may change the state.' }));
+        turn.thread.patch(owner, patch, rootOf(loop, call.key));
+      },
+    }),
     logger: turn.logger,
     readMessages: () => (loop === undefined ? [] : [...loop.window, ...loop.messages]),
     sendToolCall: (data) => job.output.toolCall(data),
@@ -64,19 +71,7 @@ export function buildContext(turn: Turn, asked: ContextAsked): RuntimeContext {
   });
 }
 
-/** What a handler reads from the room was written by whoever is in it: its result is as untrusted as a web page. */
-const reportReads = (matrix: MatrixAccess, report: () => void): MatrixAccess => ({
-  ...matrix,
-  roomState(room) {
-    report();
-    return matrix.roomState(room);
-  },
-  event(room, event) {
-    report();
-    return matrix.event(room, event);
-  },
-  readFile(...file) {
-    report();
-    return matrix.readFile(...file);
-  },
-});
+/** As plugins see it: those that always are, and those of this thread. */
+function loadedPlugins({ host, thread }: Turn): ReadonlySet<string> {
+  return new Set([...host.names].filter((name) => host.visibilityOf(name) !== 'on-demand' || thread.loadedPlugins.has(name)));
+}

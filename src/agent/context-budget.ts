@@ -26,8 +26,6 @@ export const buildContextBudget = (tokens: number = DEFAULT_CONTEXT_TOKENS): Con
   fullChars: Math.floor(tokens * CHARS_PER_TOKEN * FULL_SHARE),
 });
 
-export const estimateTokens = (chars: number): number => Math.ceil(chars / CHARS_PER_TOKEN);
-
 /** Messages are never changed, and the same ones are counted at each call of a turn. */
 const counted = new WeakMap<BaseMessage, number>();
 function charsOf(message: BaseMessage): number {

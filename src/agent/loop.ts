@@ -7,15 +7,17 @@ import type { BaseChatModel } from '@langchain/core/language_models/chat_models'
 import { AIMessage, type BaseMessage, SystemMessage, ToolMessage } from '@langchain/core/messages';
 import type { ModelRequest } from 'langchain';
 import { OracleError, refusal } from '../errors.ts';
-import { addUsage, readUsage } from '../models/usage.ts';
+import type { ModelRole } from '../models/models.ts';
+import { estimateTokens, readUsage } from '../models/usage.ts';
+import type { Usage } from '../runs/run.ts';
 import type { AnswerWriter } from './answer-writer.ts';
 import { buildContext } from './build-context.ts';
 import { callModel } from './call-model.ts';
-import { countChars, estimateTokens } from './context-budget.ts';
+import { countChars } from './context-budget.ts';
 import { type RunnableTool, runTool, type ToolCall, type ToolRunOptions } from './run-tool.ts';
 import { innerCallsOf } from './taint.ts';
 import { type AgentTool, narrowOffer, type OfferedTools, type ToolSet } from './tool-set.ts';
-import { requireAuthority, type Turn } from './turn.ts';
+import { charge, requireAuthority, requireModel, type Turn } from './turn.ts';
 import { readAnswer, textOf } from './turn-messages.ts';
 
 export interface Loop {
@@ -74,7 +76,7 @@ export async function askModel(
   const messages = [new SystemMessage(textOf(request.systemMessage)), ...request.messages];
   const chars = countChars(messages) + offered.chars;
   if (chars > parts.budget.fullChars) throw new OracleError(refusal('CONTEXT_FULL'));
-  if (!(await parts.spending.maySpend(run, parts.clock.now()))) throw new OracleError(refusal('OUT_OF_CREDITS'));
+  await requireModel(turn);
   loop.modelCalls += 1;
   // What an earlier call of the same step has shown is none of the answer any more.
   loop.writer.repair(readAnswer(loop.messages));
@@ -94,16 +96,23 @@ export async function askModel(
     takingTurns: parts.takingTurns,
     onCall: (name) => turn.job.output.modelCalled(name),
   });
-  const usage = readUsage(message.usage_metadata);
-  if (loop.parent !== null) turn.otherUsage = addUsage(turn.otherUsage, usage);
-  await parts.spending.spend(run, {
-    model: modelName,
-    // A provider that does not count still costs something.
-    inputTokens: usage?.inputTokens ?? estimateTokens(chars),
-    outputTokens: usage?.outputTokens ?? estimateTokens(countChars([message])),
-  });
+  // Models of the host tell of each call themselves, also of one that broke off; a middleware may bring one that does not.
+  if (!('knownAs' in model)) {
+    const usage = readUsage(message.usage_metadata, message.response_metadata) ?? estimateUsage(chars, message);
+    await charge(turn, { model: modelName, estimated: false, ...usage });
+  }
   return message;
 }
+
+/** The model of a role, for this turn: it tells of each call. */
+export const modelFor = (turn: Turn, role: ModelRole, model?: string): BaseChatModel =>
+  turn.parts.options.models.get(role, model === undefined ? undefined : { model }, { onUsage: (usage) => charge(turn, usage) });
+
+const estimateUsage = (chars: number, answer: AIMessage): Usage => ({
+  inputTokens: estimateTokens(chars),
+  outputTokens: estimateTokens(countChars([answer])),
+  estimated: true,
+});
 
 const nameOfModel = (model: BaseChatModel): string =>
   'model' in model && typeof model.model === 'string' ? model.model.slice(0, 200) : 'unknown';
@@ -126,6 +135,7 @@ function buildToolOptions(loop: Loop): ToolRunOptions {
     clock: parts.clock,
     logger: turn.logger,
     signal: loop.signal,
+    clean: turn.redactor.clean,
     sendFrame: (data) => {
       if (!turn.over) turn.job.output.toolCall(data);
     },

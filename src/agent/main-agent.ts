@@ -6,6 +6,7 @@
 import { AIMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { RunControl } from '@langchain/langgraph';
 import { OracleError, refusal } from '../errors.ts';
+import { addUsage, readUsage } from '../models/usage.ts';
 import { Drain, type RunJob, type Runner, type RunOutcome } from '../runs/runner.ts';
 import { type CheckpointFiles, createCheckpointFiles, isDamaged } from '../store/checkpoints/checkpoint-files.ts';
 import type { PruningSaver } from '../store/checkpoints/pruning-saver.ts';
@@ -137,6 +138,9 @@ function takeUp(loop: Loop, earlier: Earlier | null): void {
   const { turn } = loop;
   loop.messages = earlier?.messages ?? [];
   loop.modelCalls = loop.messages.filter(AIMessage.isInstance).length;
+  // What an earlier attempt spent counts as well.
+  for (const message of loop.messages.filter(AIMessage.isInstance))
+    turn.usage = addUsage(turn.usage, readUsage(message.usage_metadata, message.response_metadata));
   turn.toolCalls = loop.messages.filter(ToolMessage.isInstance).length;
   loop.writer.repair(readAnswer(loop.messages));
   // What the model was shown before it wished the calls that may still be open.

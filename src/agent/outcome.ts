@@ -2,7 +2,6 @@
 import { AIMessage, type BaseMessage } from '@langchain/core/messages';
 import { isGraphDrained } from '@langchain/langgraph';
 import { refusal } from '../errors.ts';
-import { addUsage, readUsage } from '../models/usage.ts';
 import type { Usage } from '../runs/run.ts';
 import { Drain, type RunOutcome } from '../runs/runner.ts';
 import type { Loop } from './loop.ts';
@@ -19,14 +18,9 @@ export function complete(loop: Loop, messages: readonly BaseMessage[]): RunOutco
   return hasText(text) ? { kind: 'completed', text, ...more } : { kind: 'failed', refusal: refusal('EMPTY_ANSWER'), ...more };
 }
 
-/** Summed over the turn's messages, so that what an earlier attempt spent counts as well. */
-function cost({ main, otherUsage }: Turn): { usage?: Usage; model?: string } {
-  let usage = otherUsage;
-  let model: unknown;
-  for (const message of (main?.messages ?? []).filter(AIMessage.isInstance)) {
-    usage = addUsage(usage, readUsage(message.usage_metadata));
-    model = message.response_metadata['model_name'] ?? main?.modelName;
-  }
+function cost({ main, usage }: Turn): { usage?: Usage; model?: string } {
+  const last = main?.messages.filter(AIMessage.isInstance).at(-1);
+  const model: unknown = last === undefined ? undefined : (last.response_metadata['model_name'] ?? main?.modelName);
   return { ...(usage === undefined ? {} : { usage }), ...(typeof model === 'string' ? { model } : {}) };
 }
 

@@ -3,8 +3,11 @@
  * know of the person, their sections of the prompt. A hook that throws or takes too long is logged and its part left out; the person is answered
  * without it.
  */
+
+import { LIMITS } from '../limits.ts';
 import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import type { LoadedPlugin } from '../plugin-host/plugin-host.ts';
+import { withinTime } from '../plugin-host/within-time.ts';
 import type { RuntimeContext } from '../runtime-context/runtime-context.ts';
 import { buildContext } from './build-context.ts';
 import { isHostStop, nameOfError } from './stop-reason.ts';
@@ -12,7 +15,6 @@ import { buildSubAgentTool } from './sub-agent.ts';
 import { type AgentTool, createToolSet } from './tool-set.ts';
 import type { Turn } from './turn.ts';
 
-const HOOK_TIMEOUT_MS = 2_000;
 const MAX_SECTION_CHARS = 4_000;
 const MAX_SECTIONS_CHARS = 16_000;
 const MAX_USER_CONTEXT_CHARS = 8_000;
@@ -32,10 +34,12 @@ export async function prepareTurn(turn: Turn): Promise<readonly PromptSection[]>
     return known;
   };
   const ofRequest = host.plugins.some(({ plugin }) => plugin.getRequestTools !== undefined || plugin.getRequestSubAgents !== undefined);
-  const facts = askAll(turn, 'getUserContext', contextFor);
-  if (ofRequest) await addRequestTools(turn, contextFor);
+  const [facts] = await Promise.all([
+    askAll(turn, 'getUserContext', contextFor),
+    ofRequest ? addRequestTools(turn, contextFor) : undefined,
+  ]);
   // Sections may build on what is known of the person.
-  turn.userContext = buildUserContext(await facts);
+  turn.userContext = buildUserContext(facts);
   const sections = await askAll(turn, 'getPromptContribution', contextFor);
   let room = MAX_SECTIONS_CHARS;
   return sections.flatMap(({ plugin, answer }) => {
@@ -72,14 +76,16 @@ async function askOne(
   turn: Turn,
   { plugin, hook, contextFor }: { plugin: LoadedPlugin; hook: TurnHook; contextFor: (plugin: string) => RuntimeContext },
 ): Promise<Answered | null> {
-  const { promise: expired, reject } = Promise.withResolvers<never>();
-  const timer = turn.parts.clock.after(HOOK_TIMEOUT_MS, () => reject(new Error('the hook took too long')));
   const { signal } = turn.stop;
-  const onAbort = (): void => reject(signal.reason);
+  const cancelled = Promise.withResolvers<never>();
+  cancelled.promise.catch(() => undefined);
+  const onAbort = (): void => cancelled.reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
   try {
-    const call = async (): Promise<unknown> => (plugin.plugin as AnyOraclePlugin)[hook]?.(contextFor(plugin.name));
-    return { plugin, answer: await Promise.race([call(), expired]) };
+    const asked = withinTime<unknown>(turn.parts.clock, LIMITS.pluginHookMs, () =>
+      (plugin.plugin as AnyOraclePlugin)[hook]?.(contextFor(plugin.name)),
+    );
+    return { plugin, answer: await Promise.race([asked, cancelled.promise]) };
   } catch (error) {
     if (isHostStop(error, signal)) throw error;
     turn.logger.warn(
@@ -88,7 +94,6 @@ async function askOne(
     );
     return null;
   } finally {
-    timer.cancel();
     signal.removeEventListener('abort', onAbort);
   }
 }

@@ -65,6 +65,8 @@ export interface ToolRunOptions {
   readonly logger: Logger;
   /** Cancels the run. */
   readonly signal: AbortSignal;
+  /** Masks what plugins were given in secret. */
+  readonly clean?: (text: string) => string;
   readonly sendFrame: (data: FrameData['tool_call']) => void;
   /** `readsForeign` hears that the handler was given text of strangers by the host: its result is then as untrusted as a web page. */
   readonly buildContext: (
@@ -230,7 +232,7 @@ async function callHandler(
       result = failed(cut(`The tool failed: ${readToolError(error)}`, MAX_ERROR_CHARS));
       logger.warn({ tool: call.name, plugin: tool.plugin, reason: error instanceof Error ? error.name : 'thrown value' }, 'a tool failed');
     }
-    const told = foreign ? { ...result, foreign } : result;
+    const told = { ...result, text: (options.clean ?? ((text) => text))(result.text), ...(foreign ? { foreign } : {}) };
     await options.finish(told);
     return told;
   })();

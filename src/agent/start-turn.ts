@@ -2,7 +2,6 @@
  * From a run to the loop that answers it: the part of the conversation in front, the prompt, the model that was asked for. Cost is by the window's size,
  * not by the length of the thread (G16).
  */
-import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { SystemMessage } from '@langchain/core/messages';
 import { LIMITS } from '../limits.ts';
 import type { Run } from '../runs/run.ts';
@@ -10,7 +9,7 @@ import { buildLocalTime, readTimeZone } from '../runtime-context/local-time.ts';
 import type { TranscriptEntry } from '../sessions/transcript.ts';
 import type { MainRunnerOptions } from './agent-parts.ts';
 import { createAnswerWriter } from './answer-writer.ts';
-import { createLoop, type Loop } from './loop.ts';
+import { createLoop, type Loop, modelFor } from './loop.ts';
 import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window.ts';
 import { type PromptSection, prepareTurn } from './prepare-turn.ts';
 import { buildSystemPrompt } from './prompt.ts';
@@ -45,7 +44,7 @@ export async function startLoop(turn: Turn): Promise<Loop> {
     tools: turn.tools,
     system: new SystemMessage(buildPrompt(turn, sections)),
     window: window.map(buildMessage),
-    model: (isSelectable ? models.get('main', { model: asked }) : models.get('main')) as BaseChatModel,
+    model: modelFor(turn, 'main', isSelectable ? asked : undefined),
     modelName: isSelectable ? asked : models.nameOf('main'),
     writer: createAnswerWriter(job.output, job.shownText),
     signal: turn.stop.signal,

@@ -4,14 +4,13 @@
  * are answered from their marks (G6).
  */
 
-import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { AIMessage, HumanMessage, SystemMessage } from '@langchain/core/messages';
 import { z } from 'zod';
 import { OracleError } from '../errors.ts';
 import type { RegisteredSubAgent } from '../plugin-host/plugin-host.ts';
 import type { AnswerWriter } from './answer-writer.ts';
 import { buildGraph, RECURSION_LIMIT } from './build-graph.ts';
-import { callIdsOf, createLoop, keyOf, type Loop } from './loop.ts';
+import { callIdsOf, createLoop, keyOf, type Loop, modelFor } from './loop.ts';
 import { answeredByHost } from './meta-tools.ts';
 import type { HostAnswer, HostCall } from './run-tool.ts';
 import { isHostStop, unwrap } from './stop-reason.ts';
@@ -56,7 +55,7 @@ async function askSubAgent(
     tools: asked.tools,
     system: new SystemMessage(system.slice(0, MAX_PROMPT_CHARS)),
     window: [],
-    model: models.get(role) as BaseChatModel,
+    model: modelFor(turn, role),
     modelName: models.nameOf(role),
     writer: UNSEEN,
     signal: asked.signal,

@@ -5,11 +5,11 @@
  */
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import { LRUCache } from 'lru-cache';
-import { z } from 'zod';
 import type { JsonObject } from '../json.ts';
 import type { PluginVisibility } from '../plugin-api/define-oracle-plugin.ts';
 import type { AnyTool } from '../plugin-api/define-tool.ts';
 import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
+import { buildParameters } from '../plugin-host/register-tools.ts';
 import type { AskableModel } from './call-model.ts';
 import type { Loop } from './loop.ts';
 import type { HostAnswer, HostCall } from './run-tool.ts';
@@ -114,7 +114,7 @@ const parametersOf = new WeakMap<AnyTool, JsonObject>();
 export function registerTool(plugin: string, definition: AnyTool): AgentTool {
   const known = parametersOf.get(definition);
   if (known !== undefined) return { plugin, definition, parameters: known };
-  const { $schema: _, ...parameters } = z.toJSONSchema(definition.schema, { io: 'input', unrepresentable: 'any' });
-  parametersOf.set(definition, parameters as JsonObject);
-  return { plugin, definition, parameters: parameters as JsonObject };
+  const parameters = buildParameters(definition.schema);
+  parametersOf.set(definition, parameters);
+  return { plugin, definition, parameters };
 }

@@ -4,11 +4,14 @@
  */
 import type { BaseMessage, HumanMessage } from '@langchain/core/messages';
 import { OracleError, refusal } from '../errors.ts';
+import type { CallUsage } from '../models/models.ts';
+import { addUsage } from '../models/usage.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { PluginHost } from '../plugin-host/plugin-host.ts';
 import type { Prompt, Run, Usage } from '../runs/run.ts';
 import type { RunJob } from '../runs/runner.ts';
 import type { UserContextData } from '../runtime-context/runtime-context.ts';
+import { createRedactor, type SecretRedactor } from '../secrets/redactor.ts';
 import type { AgentParts } from './agent-parts.ts';
 import type { Loop } from './loop.ts';
 import { createTaint, hasForeignResult, type Taint } from './taint.ts';
@@ -30,8 +33,10 @@ export interface Turn {
   taintWritten: Promise<void> | undefined;
   /** Of all loops. */
   toolCalls: number;
-  /** Model calls whose usage stands in no message of the main loop. */
-  otherUsage: Usage | undefined;
+  /** Of all model calls, also of those that broke off, of sub-agents and of plugins. */
+  usage: Usage | undefined;
+  /** Knows what plugins of this run were given in secret. */
+  readonly redactor: SecretRedactor;
   consumed: Promise<void> | undefined;
   /** Ids of the prompts that are marked consumed, or are about to be. */
   readonly consumedIds: Set<string>;
@@ -56,7 +61,8 @@ export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; 
     taint: createTaint(),
     taintWritten: undefined,
     toolCalls: 0,
-    otherUsage: undefined,
+    usage: undefined,
+    redactor: createRedactor(parts.options.services?.secrets.known(job.run.roomId)),
     consumed: undefined,
     consumedIds: new Set(),
     userContext: Object.freeze({}),
@@ -70,6 +76,22 @@ export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; 
 export function requireAuthority({ run, parts }: Turn): void {
   const lost = parts.options.authority.judge(run, parts.clock.now());
   if (lost !== null) throw new OracleError(refusal(lost));
+}
+
+/** @throws OracleError when the run may not ask a model any more: its authority is lost, or nothing is left to spend. */
+export async function requireModel(turn: Turn): Promise<void> {
+  requireAuthority(turn);
+  if (!(await turn.parts.spending.maySpend(turn.run, turn.parts.clock.now()))) throw new OracleError(refusal('OUT_OF_CREDITS'));
+}
+
+/** Told of every model call of the run, once. */
+export async function charge(turn: Turn, { model, ...usage }: CallUsage): Promise<void> {
+  turn.usage = addUsage(turn.usage, {
+    inputTokens: usage.inputTokens,
+    outputTokens: usage.outputTokens,
+    ...(usage.estimated ? { estimated: true } : {}),
+  });
+  await turn.parts.spending.spend(turn.run, { model, inputTokens: usage.inputTokens, outputTokens: usage.outputTokens });
 }
 
 /** Frames of later text are committed after this write, so text of a tainted run is never found without its taint. */

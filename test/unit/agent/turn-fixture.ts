@@ -17,9 +17,11 @@ import {
 } from '../../../src/ids.ts';
 import { createModels, type Models } from '../../../src/models/models.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
-import { defineOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
+import { type AnyOraclePlugin, defineOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import type { AnyTool, ToolDefinition } from '../../../src/plugin-api/define-tool.ts';
-import { buildPluginRegistry } from '../../../src/plugin-host/plugin-registry.ts';
+import { buildPluginHost } from '../../../src/plugin-host/build-plugin-host.ts';
+import type { PluginHost } from '../../../src/plugin-host/plugin-host.ts';
+import { resolvePlugins } from '../../../src/plugin-host/resolve-plugins.ts';
 import { err } from '../../../src/result.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, foldFrame, type Run } from '../../../src/runs/run.ts';
 import type { RunJob, RunOutcome, RunOutput } from '../../../src/runs/runner.ts';
@@ -168,8 +170,28 @@ export interface Bench {
   close(): Promise<void>;
 }
 
+/** The host that boot resolution makes of these plugins. */
+export async function hostOf(plugins: readonly AnyOraclePlugin[], clock: Clock = systemClock): Promise<PluginHost> {
+  const plan = resolvePlugins(
+    plugins.map((plugin) => ({ plugin, origin: 'given' as const })),
+    {},
+    {},
+  );
+  if (!plan.ok) throw new Error(plan.error.map(({ message }) => message).join('; '));
+  const logger = createLogger({ level: 'silent', format: 'json' });
+  const host = await buildPluginHost(plan.value, { identity: { name: 'Oracle', did: 'did:key:zOracle', entityDid: null }, logger, clock });
+  if (!host.ok) throw new Error(host.error.map(({ message }) => message).join('; '));
+  return host.value;
+}
+
 export async function startBench(
-  more: { tools?: readonly AnyTool[]; options?: Partial<MainRunnerOptions>; idleTimeoutMs?: number; clock?: Clock } = {},
+  more: {
+    tools?: readonly AnyTool[];
+    plugins?: readonly AnyOraclePlugin[];
+    options?: Partial<MainRunnerOptions>;
+    idleTimeoutMs?: number;
+    clock?: Clock;
+  } = {},
 ): Promise<Bench> {
   const clock = more.clock ?? systemClock;
   const server = await startModelServer({ pace: 'instant' });
@@ -189,11 +211,10 @@ export async function startBench(
   const plugin = defineOraclePlugin({
     name: 'test',
     version: '1.0.0',
-    manifest: { title: 'Test', summary: 'Tools of the test.', whenToUse: [] },
+    manifest: { title: 'Test', summary: 'Tools of the test.', whenToUse: ['The test asks.'], visibility: 'always' },
     getTools: () => more.tools ?? [],
   });
-  const registry = buildPluginRegistry([plugin], {});
-  if (!registry.ok) throw new Error(registry.error.join('; '));
+  const host = await hostOf([plugin, ...(more.plugins ?? [])], clock);
   const open: MainRunner[] = [];
   const restart = (): MainRunner => {
     const runner = createMainRunner({
@@ -202,7 +223,7 @@ export async function startBench(
       transcript: { newest: (_session, { limit }) => transcript.slice(-limit), overheard: (_room, limit) => overheard.slice(-limit) },
       marks,
       models,
-      registry: registry.value,
+      host,
       matrix: noMatrix,
       authority: { judge: () => null, actingGrants: () => [] },
       downstream: noDownstream,
