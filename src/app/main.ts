@@ -22,6 +22,8 @@ export interface StartOptions {
   readonly clock: Clock;
   /** Besides the built-in ones. */
   readonly plugins?: readonly AnyOraclePlugin[];
+  /** Something is in doubt that no running process may go on with (the keys of encrypted rooms): it must end, and is started anew. */
+  readonly onFatal?: (reason: string) => void;
 }
 export interface Oracle {
   readonly userId: UserId;
@@ -36,23 +38,31 @@ export interface Oracle {
   stop(): Promise<void>;
 }
 
-export async function startOracle({ config, logger, clock, plugins = [] }: StartOptions): Promise<Oracle> {
+export async function startOracle({ config, logger, clock, plugins = [], onFatal = exitNow }: StartOptions): Promise<Oracle> {
   const data = openData(dataPaths(config.dataDir), clock.now());
   const opened: (() => Promise<void> | void)[] = [() => data.close()];
   /** Newest first: what was opened last stands on what was opened before. */
   async function closeAll(): Promise<void> {
     for (const close of opened.splice(0).reverse()) await close();
   }
+  const end = (reason: string): void => {
+    logger.error({ reason }, 'the process ends, to be started again');
+    onFatal(reason);
+  };
   try {
     const metrics = createMetrics();
     const inbox = createInbox({ store: data.store, clock, oracle: config.oracleUserId, fence: data.fence });
     let work: Work | null = null;
+    const loaded = Promise.withResolvers<Work>();
+    loaded.promise.catch(() => undefined);
     const endpoint = createEndpoint({
       hsToken: config.matrixHsToken.reveal(),
       receive: async (events) => {
         work?.arrived(events);
         await inbox.receive(events);
       },
+      // The homeserver leaves keys out when it repeats a transaction: the first one waits until they can be taken.
+      ...(config.cryptoTransport === 'sync' ? {} : { receiveKeys: async (transaction) => (await loaded.promise).receiveKeys(transaction) }),
       onPing: (id) => work?.pinged(id),
       onTransaction: () => work?.homeserverIsUp(),
       onAnswered: (status, durationMs) => metrics.transaction(status, durationMs),
@@ -67,10 +77,11 @@ export async function startOracle({ config, logger, clock, plugins = [] }: Start
 
     // Loaded now, not at import: from here on nothing that arrives is lost.
     const working = import('./work.ts').then(async ({ startWork }) => {
-      work = await startWork({ config, logger, clock, plugins, data, inbox, metrics, appserviceUrl });
+      work = await startWork({ config, logger, clock, plugins, data, inbox, metrics, appserviceUrl, onFatal: end });
       opened.push(() => work?.stop());
       return work;
     });
+    working.then(loaded.resolve, loaded.reject);
     const ready = working.then((started) => started.ready);
     // The caller may not look at it; a start that fails later is logged by whoever waits for `ready`, and shown by /health.
     ready.catch(() => undefined);
@@ -93,5 +104,8 @@ export async function startOracle({ config, logger, clock, plugins = [] }: Start
     throw error;
   }
 }
+
+/** Nothing may be written any more, so nothing is stopped in order: whatever starts us finds everything on disk. */
+const exitNow = (): void => process.exit(1);
 
 const portOf = (url: string): number => Number(new URL(url).port);

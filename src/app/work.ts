@@ -9,6 +9,8 @@ import { connectMatrix } from '../../appservice/client.ts';
 import { createFindSent } from '../../appservice/find-sent.ts';
 import { createOrphans } from '../../appservice/interrupt-orphans.ts';
 import { createMatrixAccess } from '../../appservice/matrix-access.ts';
+import { createMedia } from '../../appservice/media.ts';
+import { createOpenOwn } from '../../appservice/open-event.ts';
 import { createPing } from '../../appservice/ping.ts';
 import { readInboxItem } from '../../appservice/read-inbox-item.ts';
 import { createReplyProjection } from '../../appservice/reply/reply-projection.ts';
@@ -29,7 +31,6 @@ import { createDispatcher } from '../inbox/dispatcher.ts';
 import type { Inbox, IncomingEvent } from '../inbox/inbox.ts';
 import { createParked } from '../inbox/parked.ts';
 import { createReconcileStore } from '../inbox/reconcile-store.ts';
-import { Unavailable } from '../inbox/unavailable.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
@@ -61,6 +62,7 @@ import { assertSafeDecoder } from '../ucan/decoder-self-test.ts';
 import { verifyLegacy } from '../ucan/legacy-invocation.ts';
 import { createAuthority } from './authority.ts';
 import { dataPaths } from './data-paths.ts';
+import { createEncryption, type Encryption } from './encryption.ts';
 import { eraseTakenBack } from './erase-taken-back.ts';
 import { createForgetOrder, FORGET_ORDER } from './forget-order.ts';
 import { eraserOf } from './forget-person.ts';
@@ -85,6 +87,8 @@ export interface WorkOptions {
   readonly inbox: Inbox;
   readonly metrics: Metrics;
   readonly appserviceUrl: string;
+  /** The process must end now. */
+  readonly onFatal: (reason: string) => void;
 }
 export interface Work {
   readonly sidecarUrl: string;
@@ -92,6 +96,8 @@ export interface Work {
   pinged(transactionId: string | null): void;
   /** Pushed events, before anybody works on them. */
   arrived(events: readonly IncomingEvent[]): void;
+  /** Keys that came with a transaction; resolves when they are on disk. */
+  readonly receiveKeys: Encryption['receiveKeys'];
   homeserverIsUp(): void;
   stop(): Promise<void>;
 }
@@ -102,7 +108,8 @@ const MAX_ROOMS_AT_ONCE = 64;
 const RECONCILE_FIRST_MS = 10_000;
 const DAY_MS = 24 * 60 * 60_000;
 
-export async function startWork({ config, logger, clock, plugins = [], data, inbox, metrics, appserviceUrl }: WorkOptions): Promise<Work> {
+export async function startWork(options: WorkOptions): Promise<Work> {
+  const { config, logger, clock, plugins = [], data, inbox, metrics, appserviceUrl } = options;
   assertSafeDecoder();
   const { store, fence } = data;
   const now = () => clock.now();
@@ -120,7 +127,10 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
   const outbox = createOutbox({ store, identity: { sender: oracle, deviceId: config.matrixDeviceId } });
   const rooms = createRooms({ api, store, oracle, clock, logger });
   const actions = createRoomActions({ api, rooms, oracle, clock, receive: (events) => inbox.receive(events), logger, onSkipped });
-  const matrix = createMatrixAccess({ api, outbox, store, rooms, clock });
+  const encryption = createEncryption({ config, connection, store, outbox, rules, clock, logger, newId, onFatal: options.onFatal });
+  const { read } = encryption;
+  const media = createMedia({ api, rooms, attachments: encryption.attachments });
+  const matrix = createMatrixAccess({ api, outbox, store, rooms, clock, read, media });
   const ping = createPing({ api: connection.bare, registrationId: config.matrixRegistrationId, url: appserviceUrl, newId });
 
   const sessions = createSessions({ store });
@@ -202,10 +212,12 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     logger,
     onSent: (row, eventId, durationMs) => {
       if (row.edits_txn !== null) metrics.editSent();
+      encryption.sent(row.txn_id, eventId);
       reply.onSent(row, eventId, durationMs);
     },
     onParked: (_row, reason) => metrics.parked(parkReasonOf(reason)),
     encryption: rooms.encryption,
+    seal: encryption.seal,
     findSent: createFindSent({ api: connection.as({ userId: oracle }), outbox, oracle }),
     restoreDevice: () => putDevice(connection, { userId: oracle, deviceId: config.matrixDeviceId, name: config.oracleName }),
     onOutage: () => {
@@ -219,7 +231,8 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
   const reconciler = createReconciler({
     api: connection.as({ userId: oracle, deviceId: syncDeviceOf(config.matrixDeviceId) }),
     store: createReconcileStore({ store, inbox, clock, oracle }),
-    orphans: createOrphans({ api, store, outbox, oracle, clock }),
+    orphans: createOrphans({ api, store, outbox, oracle, clock, read }),
+    openOwn: createOpenOwn({ read, outbox, oracle }),
     oracle,
     clock,
     logger,
@@ -236,13 +249,6 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
   const notices = createNotices({ store, outbox, words, page: authority.page, now, signal: ending.signal });
   const observeAdmitted = (outcome: string, reason: string) => observeAdmission(metrics, outcome, reason);
   const parked = createParked({ store, clock, inbox });
-  // NO CRYPTO YET (issue 6): the lead puts the CryptoService's parts here.
-  const noCrypto = {
-    reveal: () => Promise.reject(new Unavailable('encryption is not set up')),
-    verification: { receive: async () => undefined },
-    fingerprint: async () => null,
-    keysSyncedSince: () => false,
-  };
   const parkedWatch = createParkedWatch({
     store,
     parked,
@@ -250,9 +256,10 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     known,
     clock,
     logger,
-    keysSyncedSince: noCrypto.keysSyncedSince,
+    keysSyncedSince: encryption.keysSyncedSince,
     observe: observeAdmitted,
   });
+  encryption.onKeys(parkedWatch.keysArrived);
   const admit = createAdmit({
     store,
     inbox,
@@ -297,9 +304,9 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     observe: observeAdmitted,
     parked,
     keysArrived: parkedWatch.keysArrived,
-    reveal: noCrypto.reveal,
-    verification: noCrypto.verification,
-    fingerprint: noCrypto.fingerprint,
+    reveal: encryption.reveal,
+    verification: encryption.verification,
+    fingerprint: encryption.fingerprint,
     cryptoTrust: config.cryptoTrust,
     oracle,
     oracleName: config.oracleName,
@@ -343,6 +350,8 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     parts.account = true;
     parts.homeserver = true;
     sender.start();
+    // Before any room is joined: clients give their keys to a device that its owner has signed.
+    await encryption.open(ending.signal);
     // Before anything is admitted: what the room shows as answered must not be answered again (a lost database), and what was missed while
     // we were away comes before what is said now. A homeserver that cannot tell in time delays nobody: the rest is found later.
     await firstOf(reconciler.start(), { clock, withinMs: RECONCILE_FIRST_MS });
@@ -453,6 +462,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
     ready,
     pinged: (id) => ping.seen(id),
     arrived: (events) => forgetChanged(events, rooms),
+    receiveKeys: encryption.receiveKeys,
     homeserverIsUp() {
       sender.nudge();
       reconciler.nudge();
@@ -467,6 +477,7 @@ export async function startWork({ config, logger, clock, plugins = [], data, inb
       await ready.catch(() => undefined);
       await sidecar.close();
       await sender.stop();
+      await encryption.stop();
       house.stop();
       eraser.stop();
       control.stop();

@@ -86,6 +86,8 @@ async function openThread(messages: number, modelUrl: string) {
       send: () => Promise.reject(new Error('no tool sends here')),
       roomState: async () => [],
       event: async () => ({}),
+      readFile: async () => Promise.reject(new Error('no files here')),
+      uploadFile: async () => Promise.reject(new Error('no files here')),
       mayUserSend: async () => false,
     },
     authority: { judge: () => null, actingGrants: () => [] },

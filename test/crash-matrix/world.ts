@@ -11,6 +11,8 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Compilable } from 'kysely';
 import { expect, vi } from 'vitest';
 import { z } from 'zod';
+import { CryptoUnavailable } from '../../appservice/crypto/crypto-service.ts';
+import type { OpenCrypto } from '../../appservice/crypto/open-crypto.ts';
 import { type MatrixApi, type MatrixConnection, MatrixError } from '../../appservice/matrix-api.ts';
 import { readIncoming } from '../../appservice/read-incoming.ts';
 import { createMainRunner, type MainRunner } from '../../src/agent/main-agent.ts';
@@ -20,11 +22,13 @@ import { openData } from '../../src/app/open-data.ts';
 import { readConfig } from '../../src/config.ts';
 import type { UserId } from '../../src/ids.ts';
 import { createInbox, type Inbox } from '../../src/inbox/inbox.ts';
+import { Unavailable } from '../../src/inbox/unavailable.ts';
 import { isJsonObject } from '../../src/json.ts';
 import { createModels, type Models } from '../../src/models/models.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
 import { defineOraclePlugin } from '../../src/plugin-api/define-oracle-plugin.ts';
 import { buildPluginRegistry } from '../../src/plugin-host/plugin-registry.ts';
+import { ok } from '../../src/result.ts';
 import { type FrameRow, readFrameRow } from '../../src/runs/compact-frames.ts';
 import { createToolMarks } from '../../src/runs/tool-marks.ts';
 import type { SidecarDeps } from '../../src/sidecar/deps.ts';
@@ -47,6 +51,8 @@ import { tool } from '../unit/agent/turn-fixture.ts';
 const starting = vi.hoisted(() => ({ process: undefined as unknown }));
 const current = (): Incarnation => starting.process as Incarnation;
 vi.mock('../../appservice/client.ts', () => ({ connectMatrix: async () => current().connection }));
+// What a crash does to keys has tests of its own on the real engine (test/crash/crypto-*): the rooms here are not encrypted.
+vi.mock('../../appservice/crypto/open-crypto.ts', () => ({ openCrypto: async () => ok(noKeys) }));
 vi.mock('../../src/app/load-agent.ts', () => ({ loadAgent: (options: LoadAgentOptions) => current().loadAgent(options) }));
 vi.mock('../../src/sidecar/sidecar.ts', () => ({
   createSidecar(deps: SidecarDeps) {
@@ -55,6 +61,18 @@ vi.mock('../../src/sidecar/sidecar.ts', () => ({
   },
 }));
 
+const noKeys: OpenCrypto = {
+  seal: () => Promise.reject(new CryptoUnavailable('no keys in this test')),
+  reveal: () => Promise.reject(new Unavailable('no keys in this test')),
+  read: async () => null,
+  onKeys: () => undefined,
+  receiveVerification: async () => undefined,
+  verificationSent: async () => undefined,
+  status: () => Promise.reject(new CryptoUnavailable('no keys in this test')),
+  syncedSince: () => true,
+  receiveTransaction: null,
+  stop: async () => undefined,
+};
 export const ORACLE = '@oracle:oracle.local' as UserId;
 export const ALICE = '@alice:oracle.local';
 export const BOB = '@bob:oracle.local';
@@ -292,6 +310,9 @@ export async function openWorld(options: WorldOptions = {}) {
       inbox,
       metrics: createMetrics(),
       appserviceUrl: 'http://127.0.0.1:1',
+      onFatal: (reason) => {
+        throw new Error(reason);
+      },
     });
     const becomeReady = (): void => {
       process.isReady = true;
