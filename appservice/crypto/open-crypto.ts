@@ -21,7 +21,7 @@ import { createOutgoing, type Outgoing } from './outgoing.ts';
 import { createReveal } from './reveal-event.ts';
 import { createSeal } from './seal.ts';
 import { type IdentityProblem, isDeviceSigned, setUpIdentity } from './set-up-identity.ts';
-import { buildVerificationMessage, createVerification, type PostVerification, type Verification } from './verification.ts';
+import { createVerification, createVerificationMailbox, type PostVerification, type Verification } from './verification.ts';
 
 export interface OpenCryptoOptions {
   readonly connection: MatrixConnection;
@@ -96,7 +96,8 @@ async function withEngine(options: OpenCryptoOptions, db: CryptoDb, engine: Engi
   const { connection, userId, sendingDevice, files, logger, postVerification, mayVerify } = options;
   const { deviceId } = engine;
   const api = connection.as({ userId, deviceId });
-  const outgoing = createOutgoing({ engine, api, onRoomMessage: (request) => postVerification(buildVerificationMessage(request)) });
+  const mailbox = createVerificationMailbox({ post: postVerification, clock: options.clock, logger });
+  const outgoing = createOutgoing({ engine, api, onRoomMessage: mailbox.post });
   const { signal, newIdentity: wantsNew = false } = options;
   const identity = await whenUp(options, () => setUpIdentity({ engine, outgoing, api, file: files.identity, logger, wantsNew, signal }));
   if (!identity.ok) return identity;
@@ -106,7 +107,7 @@ async function withEngine(options: OpenCryptoOptions, db: CryptoDb, engine: Engi
   const intake = createKeyIntake({ store: db.toDevice, engine, logger, onReceived: (events) => verification.received(events) });
   const road = buildRoad(options, { engine, db, intake, outgoing });
   await road.start();
-  return ok(compose(options, { engine, db, intake, outgoing, verification, road, masterKey: identity.value.masterKey }));
+  return ok(compose(options, { engine, db, intake, outgoing, verification, mailbox, road, masterKey: identity.value.masterKey }));
 }
 
 interface Parts {
@@ -128,13 +129,14 @@ function buildRoad(
 
 interface Composed extends Parts {
   readonly verification: Verification;
+  readonly mailbox: { stop(): void };
   readonly road: Road;
   readonly masterKey: string;
 }
 
 function compose(
   { clock, logger }: OpenCryptoOptions,
-  { engine, db, intake, outgoing, verification, road, masterKey }: Composed,
+  { engine, db, intake, outgoing, verification, mailbox, road, masterKey }: Composed,
 ): OpenCrypto {
   const { reveal, read } = createReveal({ engine, outgoing });
   return {
@@ -158,6 +160,7 @@ function compose(
     syncedSince: road.syncedSince,
     receiveTransaction: road.receive ?? null,
     async stop() {
+      mailbox.stop();
       await road.stop();
       await engine.close();
       db.close();

@@ -18,6 +18,7 @@ import {
 } from '../../src/ids.ts';
 import type { JsonObject } from '../../src/json.ts';
 import type { Logger } from '../../src/observe/logger.ts';
+import type { Clock, Timer } from '../../src/time.ts';
 import { buildNotice } from '../content/build-notice.ts';
 import { isMatrixError } from '../matrix-api.ts';
 import { CryptoUnavailable } from './crypto-service.ts';
@@ -54,13 +55,51 @@ export interface Verification {
   sent(txnId: string, eventId: EventId): Promise<void>;
 }
 
+type RoomMessage = Extract<OutgoingRequest, { kind: 'room_message' }>;
+
 /** For `Outgoing.onRoomMessage`. */
-export const buildVerificationMessage = ({
-  id,
-  roomId,
-  eventType,
-  body,
-}: Extract<OutgoingRequest, { kind: 'room_message' }>): VerificationMessage => ({
+export interface VerificationMailbox {
+  post(request: RoomMessage): Promise<void>;
+  /** What is held back then is never sent: the verification is over with the process. */
+  stop(): void;
+}
+
+/**
+ * A client that confirms at once gets our MAC and our "done" in one answer, handles both side by side and drops the second (matrix-js-sdk 43): its
+ * verification never ends. A person looks at the emoji for longer than this.
+ */
+const DONE_AFTER_MS = 1_000;
+
+export function createVerificationMailbox({
+  post,
+  clock,
+  logger,
+}: {
+  readonly post: PostVerification;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}): VerificationMailbox {
+  const held = new Map<string, Timer>();
+  return {
+    async post(request) {
+      const message = buildVerificationMessage(request);
+      if (message.type !== 'm.key.verification.done') return post(message);
+      if (held.has(request.id)) return;
+      const timer = clock.after(DONE_AFTER_MS, () => {
+        held.delete(request.id);
+        // It stays among the engine's requests until it was sent, and each flush brings it again.
+        post(message).catch((error: unknown) => logger.warn({ room_id: message.roomId, err: error }, 'a step of a verification failed'));
+      });
+      held.set(request.id, timer);
+    },
+    stop() {
+      for (const timer of held.values()) timer.cancel();
+      held.clear();
+    },
+  };
+}
+
+const buildVerificationMessage = ({ id, roomId, eventType, body }: RoomMessage): VerificationMessage => ({
   txnId: verifyTxnId(id),
   roomId,
   type: eventType,

@@ -11,14 +11,15 @@ import { CryptoUnavailable } from '../../../../appservice/crypto/crypto-service.
 import { type OutgoingRequest, readRequest } from '../../../../appservice/crypto/engine-request.ts';
 import { createOutgoing } from '../../../../appservice/crypto/outgoing.ts';
 import {
-  buildVerificationMessage,
   createVerification,
+  createVerificationMailbox,
   type Verification,
   type VerificationMessage,
 } from '../../../../appservice/crypto/verification.ts';
 import type { EventId, RoomId, UserId } from '../../../../src/ids.ts';
 import type { JsonObject } from '../../../../src/json.ts';
 import { systemClock } from '../../../../src/system-clock.ts';
+import { type FakeClock, fakeClock } from '../../../fakes/fake-clock.ts';
 import { type FakeKeyServer, fakeKeyServer } from '../../../fakes/fake-key-server.ts';
 import { fakeLogger } from '../../../fakes/fake-logger.ts';
 import { giveIdentity } from '../../../fakes/key-identity.ts';
@@ -35,6 +36,7 @@ let verification: Verification;
 let outbox: VerificationMessage[];
 let mayVerify = true;
 let logger = fakeLogger();
+let clock: FakeClock;
 let nextId = 1;
 
 beforeEach(async () => {
@@ -53,7 +55,9 @@ beforeEach(async () => {
     if (!outbox.some(({ txnId }) => txnId === message.txnId)) outbox.push(message);
   };
   const { engine, api } = oracle;
-  const outgoing = createOutgoing({ engine, api, onRoomMessage: (request) => post(buildVerificationMessage(request)) });
+  clock = fakeClock();
+  const mailbox = createVerificationMailbox({ post, clock, logger });
+  const outgoing = createOutgoing({ engine, api, onRoomMessage: mailbox.post });
   verification = createVerification({ engine, outgoing, post, mayVerify: async () => mayVerify, logger });
 });
 afterEach(async () => {
@@ -89,6 +93,7 @@ async function deliver(): Promise<JsonObject[]> {
       await verification.sent(message.txnId, event['event_id'] as EventId);
     }
     for (const request of await alice.engine.outgoing()) await aliceSends(request);
+    if (outbox.length === 0) await clock.advanceAsync(1_000);
   }
   return sent;
 }
@@ -216,6 +221,20 @@ test('a message that was sent for a verification of an earlier process is no tro
   await verification.sent('notice.$other', '$e' as EventId);
 
   expect(logger.lines).toEqual([]);
+});
+
+test('the last message is held back a moment: a client that confirms at once would drop it', async () => {
+  const id = await request();
+  await deliver();
+  await aliceStarts(id);
+  await deliver();
+  await aliceConfirms(id);
+  const atOnce = outbox.length;
+
+  await clock.advanceAsync(1_000);
+
+  expect(atOnce).toBe(0);
+  expect(typesOf(outbox)).toEqual(['m.key.verification.done']);
 });
 
 test('an engine that is closed is no reason to fail whoever handed the event over', async () => {
