@@ -1,8 +1,8 @@
 /**
  * Whether somebody went on talking after having been asked to send an unreadable message again: then the old one is not answered beside the new one,
- * should its key come after all (G2). What waits counts as well as what was taken. Cost: three indexed reads, for such messages only.
+ * should its key come after all (G2). What waits counts as well as what was taken. Cost: a few indexed reads, for such messages only.
  */
-import { type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
+import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { InboxRow } from '../inbox/inbox.ts';
 import type { Store } from '../store/store.ts';
 
@@ -32,6 +32,18 @@ export function createSaidSince({ store }: { store: Store }): SaidSince {
       );
     return others('ready') !== undefined || others('parked') !== undefined;
   }
+  /** When it came, not when it was answered: what came before the asking may have been taken up just now, beside the row in question. */
+  const cameSince = (events: readonly (string | null)[], since: number): boolean =>
+    events.length > 0 &&
+    store.read.get(
+      sql
+        .selectFrom('seen')
+        .select('event_id')
+        .where('event_id', 'in', events as EventId[])
+        .where('seen_at', '>', since)
+        .limit(1),
+    ) !== undefined;
+
   function wasAnswered(room: RoomId, sender: UserId, since: number): boolean {
     const newest = sql
       .selectFrom('runs')
@@ -40,21 +52,26 @@ export function createSaidSince({ store }: { store: Store }): SaidSince {
       .where('matrix_user_id', '=', sender)
       .orderBy('run_id', 'desc')
       .limit(RUNS_LOOKED_AT);
-    const prompts = sql.selectFrom('pending_inputs').select('id').where('run_id', 'in', newest).where('received_at', '>', since);
-    return store.read.get(prompts.limit(1)) !== undefined;
+    const prompts = sql.selectFrom('pending_inputs').select('prompt_id').where('run_id', 'in', newest).where('received_at', '>', since);
+    return cameSince(
+      store.read.all(prompts).map(({ prompt_id: id }) => id),
+      since,
+    );
   }
-  const wasOverheard = (room: RoomId, sender: UserId, since: number): boolean =>
-    store.read
-      .all(
-        sql
-          .selectFrom('transcript')
-          .select(['speaker', 'at'])
-          .where('room_id', '=', room)
-          .where('session_id', 'is', null)
-          .orderBy('id', 'desc')
-          .limit(OVERHEARD_LOOKED_AT),
-      )
-      .some(({ speaker, at }) => speaker === unsignedPrincipalId(sender) && at > since);
+  function wasOverheard(room: RoomId, sender: UserId, since: number): boolean {
+    const talk = sql
+      .selectFrom('transcript')
+      .select(['speaker', 'event_id'])
+      .where('room_id', '=', room)
+      .where('session_id', 'is', null)
+      .orderBy('id', 'desc')
+      .limit(OVERHEARD_LOOKED_AT);
+    const own = store.read.all(talk).filter(({ speaker }) => speaker === unsignedPrincipalId(sender));
+    return cameSince(
+      own.map(({ event_id: id }) => id),
+      since,
+    );
+  }
 
   return (row, sender, since) =>
     waits(row, sender, since) || wasAnswered(row.roomId, sender, since) || wasOverheard(row.roomId, sender, since);

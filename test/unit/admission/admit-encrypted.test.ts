@@ -459,6 +459,21 @@ describe('what its sender is told', () => {
     await stop();
   });
 
+  test('two that were named by one notice are both answered when their key comes after all', async () => {
+    const { core, receive, pass, stop } = await running();
+    await receive(encrypted('a', { session: 's', index: 0 }), encrypted('b', { session: 's', index: 1 }));
+    await pass(4_000);
+    core.crypto.sync();
+    await pass(70_000);
+    expect(codes(core)).toEqual(['CANNOT_READ']);
+
+    core.crypto.bring('s');
+    await settle();
+
+    expect(prompts(core)).toEqual(['a', 'b']);
+    await stop();
+  });
+
   test('a chatter in a group counts as having said more', async () => {
     const { core, receive, pass, stop } = await running({}, 'group');
     const content = { msgtype: 'm.text', body: 'Oracle: a' };
