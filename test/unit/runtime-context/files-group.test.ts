@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { EventId } from '../../../src/ids.ts';
 import type { JsonObject } from '../../../src/json.ts';
 import { LIMITS } from '../../../src/limits.ts';
+import type { Run } from '../../../src/runs/run.ts';
 import { buildFilesGroup, buildRoomFile, readOutgoingFile } from '../../../src/runtime-context/files-group.ts';
 import type { MatrixAccess, SharedFile } from '../../../src/runtime-context/matrix-access.ts';
 import { buildMatrixGroup, buildPost } from '../../../src/runtime-context/matrix-group.ts';
@@ -11,11 +12,12 @@ const never = new AbortController().signal;
 const innocent = { isTainted: () => false, readsForeign: () => undefined, redactor: { holds: () => false } };
 const TEXT = { name: 'a.txt', mimeType: 'text/plain', text: 'x' };
 
-function setUp({
-  call = { id: 'c', mayWriteExternally: true },
-  run = fakeRun(),
-  access = {},
-}: Partial<Parameters<typeof buildPost>[0]> & { access?: Partial<MatrixAccess> } = {}) {
+interface SetUp {
+  readonly call?: { readonly id: string; readonly mayWriteExternally: boolean };
+  readonly run?: Run;
+  readonly access?: Partial<MatrixAccess>;
+}
+function setUp({ call = { id: 'c', mayWriteExternally: true }, run = fakeRun(), access = {} }: SetUp = {}) {
   const done: string[] = [];
   const files: SharedFile[] = [];
   const matrix: MatrixAccess = {
@@ -61,7 +63,7 @@ test.each([
   ['below tier signed', { run: fakeRun({ tier: 'sender-bound' }) }, 'TIER_TOO_LOW'],
   ['without the power for it', { access: { mayUserSend: async () => false } }, 'NOT_ALLOWED'],
 ] as const)('%s nothing is uploaded (no confused deputy)', async (_name, more, code) => {
-  const { group, done } = setUp(more as never);
+  const { group, done } = setUp(more);
 
   await expect(group.send(TEXT)).rejects.toMatchObject({ refusal: { code } });
   expect(done).toEqual([]);
@@ -129,7 +131,7 @@ describe('what is read', () => {
           return { name: 'a', mimeType: 'text/plain', bytes: Buffer.from('x') };
         },
       },
-    } as never);
+    });
 
     expect(await group.read('$file')).toMatchObject({ text: 'x', size: 1 });
     expect(asked).toEqual(['!room:test', '$file', never]);
