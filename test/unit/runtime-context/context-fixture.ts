@@ -31,7 +31,7 @@ export function buildContext(more: Partial<RuntimeContextSources> = {}): BuiltCo
   const context = buildRuntimeContext({
     run,
     now: () => clock.now(),
-    services: fakeServices(),
+    services: more.services ?? fakeServices(),
     models: {
       get: () => {
         throw new Error('unexpected model');
