@@ -10,7 +10,7 @@ import type { Config } from '../config.ts';
 import { parseDid } from '../ids.ts';
 import { createModels, type Models } from '../models/models.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
+import type { AnyOraclePlugin, CreditPolicy } from '../plugin-api/define-oracle-plugin.ts';
 import { buildPluginRegistry, type PluginRegistry } from '../plugin-host/plugin-registry.ts';
 import { createToolMarks } from '../runs/tool-marks.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
@@ -44,6 +44,8 @@ export interface Agent {
   readonly models: Models;
   /** What its tools need people to grant. */
   readonly abilitiesToAsk: readonly AbilityToAsk[];
+  /** Null: everybody is answered for nothing. */
+  readonly creditPolicy: CreditPolicy | null;
 }
 
 export function loadAgent(options: LoadAgentOptions): Agent {
@@ -75,7 +77,7 @@ export function loadAgent(options: LoadAgentOptions): Agent {
     contextMessages: config.contextMessages,
     chance: options.chance,
   });
-  return { runner, models, abilitiesToAsk: planAbilitiesToAsk(registry.value) };
+  return { runner, models, abilitiesToAsk: planAbilitiesToAsk(registry.value), creditPolicy: null };
 }
 
 /** One entry for each ability, whichever tools need it. */

@@ -26,6 +26,7 @@ import { createNotices } from '../admission/notices.ts';
 import { createParkedWatch } from '../admission/parked-watch.ts';
 import { createCommands } from '../commands/commands.ts';
 import { type Config, forgetTracing } from '../config.ts';
+import { createCredits } from '../credits/credits.ts';
 import { createRunIds, type UserId } from '../ids.ts';
 import { createDispatcher } from '../inbox/dispatcher.ts';
 import type { Inbox, IncomingEvent } from '../inbox/inbox.ts';
@@ -133,6 +134,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const matrix = createMatrixAccess({ api, outbox, store, rooms, clock, read, media });
   const ping = createPing({ api: connection.bare, registrationId: config.matrixRegistrationId, url: appserviceUrl, newId });
 
+  let agent: Agent | null = null;
   const sessions = createSessions({ store });
   const transcript = createTranscript({ store });
   const settings = createRoomSettings({ store });
@@ -141,6 +143,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const inputs = createInputs({ store, runs, newRunId });
   const replacing = createReplacing({ store, runs });
   const frames = createFrameReader({ store });
+  const credits = createCredits({ store, policy: () => agent?.creditPolicy ?? null });
   const rule = { limit: config.rateLimit, windowMs: config.rateLimitWindowS * 1_000 };
   const maxLatenessMs = config.maxEventLatenessS * 1_000;
   const runDeadlineMs = config.runDeadlineS * 1_000;
@@ -159,7 +162,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
       store,
       now,
     }),
-    checkBalance: createCheckBalance({ ledger: null }),
+    checkBalance: createCheckBalance({ credits }),
     throttle: createThrottle({ store, rule, now }),
     open: createOpen({
       store,
@@ -171,6 +174,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
       transcript,
       links,
       grants,
+      credits,
       rule,
       now,
       newRunId,
@@ -193,7 +197,6 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   });
   const parts = { account: false, homeserver: false, agent: false };
   let execute: ExecuteOptions | null = null;
-  let agent: Agent | null = null;
   const scheduler = createScheduler({
     store,
     runs,

@@ -3,6 +3,7 @@
  * with it, rate count, pending input, transcript row, audit row, and the end of the inbox row. Whatever dies before its commit never happened, and the message
  * is still in the inbox; whatever dies after it finds the run (G1, G2, G5).
  */
+import type { Credits } from '../credits/credits.ts';
 import { type ErrorCode, OracleError, type Refusal, refusal } from '../errors.ts';
 import { type Did, type EventId, type RunId, type SessionId, sessionIdOf } from '../ids.ts';
 import { err, ok, type Result } from '../result.ts';
@@ -41,6 +42,7 @@ export interface OpenOptions {
   readonly transcript: Transcript;
   readonly links: Links;
   readonly grants: Pick<Grants, 'store'>;
+  readonly credits: Pick<Credits, 'hold'>;
   readonly rule: RateRule;
   readonly now: () => number;
   readonly newRunId: (now: number) => RunId;
@@ -159,6 +161,8 @@ export function createOpen(options: OpenOptions): Open {
       },
       at,
     );
+    // Another message may have spent it since the balance was looked at: then nothing of this one is kept.
+    if (!options.credits.hold(tx, { id: runId, principalId: principal.id }, at)) throw new OracleError(refusal('OUT_OF_CREDITS'));
   }
 
   /** What every opened turn leaves beside its run. */

@@ -13,10 +13,12 @@ import { createParkedWatch } from '../../src/admission/parked-watch.ts';
 import { createAuthorisePage } from '../../src/commands/authorise-page.ts';
 import { createCommands } from '../../src/commands/commands.ts';
 import { createOwnGrants } from '../../src/commands/own-grants.ts';
+import { createCredits } from '../../src/credits/credits.ts';
 import { createRunIds, type DeviceId, type Did, type RoomId } from '../../src/ids.ts';
 import { createInbox, type InboxRow, type IncomingEvent } from '../../src/inbox/inbox.ts';
 import { createParked } from '../../src/inbox/parked.ts';
 import { createOutbox } from '../../src/outbox/outbox.ts';
+import type { CreditPolicy } from '../../src/plugin-api/define-oracle-plugin.ts';
 import { err, ok } from '../../src/result.ts';
 import { createControl } from '../../src/runs/control.ts';
 import type { ExecuteOptions, RunObservation } from '../../src/runs/execute-run.ts';
@@ -30,7 +32,7 @@ import { createSessions } from '../../src/sessions/sessions.ts';
 import { createTranscript } from '../../src/sessions/transcript.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createAuthenticate } from '../../src/turn/authenticate.ts';
-import { type CreditLedger, createCheckBalance } from '../../src/turn/check-balance.ts';
+import { createCheckBalance } from '../../src/turn/check-balance.ts';
 import { createLinks } from '../../src/turn/links.ts';
 import { createOpen } from '../../src/turn/open.ts';
 import { createRunAuthority } from '../../src/turn/run-authority.ts';
@@ -65,7 +67,8 @@ export interface CoreOptions {
   readonly fence?: number;
   readonly rules?: Partial<AccessRules>;
   readonly rate?: { readonly limit: number; readonly windowMs: number };
-  readonly ledger?: CreditLedger;
+  /** Without it everybody is answered for nothing. */
+  readonly policy?: CreditPolicy;
   readonly maxConcurrentRuns?: number;
   readonly admit?: Partial<AdmitOptions>;
   /** PUBLIC_URL; there is an authorise page unless it is null. */
@@ -80,6 +83,7 @@ export function buildCore(options: CoreOptions = {}) {
   const fence = options.fence ?? 1;
   const logger = fakeLogger();
   const rooms = fakeRooms();
+  const credits = createCredits({ store, policy: () => options.policy ?? null });
   const runner = scriptedRunner();
   const projection = recordingProjection();
   const observed: RunObservation[] = [];
@@ -145,7 +149,7 @@ export function buildCore(options: CoreOptions = {}) {
       store,
       now,
     }),
-    checkBalance: createCheckBalance({ ledger: options.ledger ?? null }),
+    checkBalance: createCheckBalance({ credits }),
     throttle: createThrottle({ store, rule, now }),
     open: createOpen({
       store,
@@ -157,6 +161,7 @@ export function buildCore(options: CoreOptions = {}) {
       transcript,
       links,
       grants,
+      credits,
       rule,
       now,
       newRunId,

@@ -1,5 +1,6 @@
 /** A sidecar on a real store with the real turn, ledger, log and scheduler; only the model, the room and the clock are made up. */
 import type { InjectOptions } from 'fastify';
+import { createCredits } from '../../../src/credits/credits.ts';
 import type { EventId, RoomId, RunId, SessionId, UserId } from '../../../src/ids.ts';
 import { createRunIds } from '../../../src/ids.ts';
 import { createLogger, type LogFields } from '../../../src/observe/logger.ts';
@@ -133,6 +134,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
   const links = createLinks({ store });
   const viewers = createViewers({ store, frames, clock });
   const grants = createGrants({ store });
+  const credits = createCredits({ store, policy: () => null });
   const keysOf: ResolveKeys = async () => err('DID_NOT_RESOLVED');
   const verifier = createVerifier({ findToken: grants.findToken, keysOf, isRevoked: grants.isRevoked, now: clock.now });
   const authoriseLinks = createAuthoriseLinks({ store, newNonce });
@@ -201,7 +203,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
         store,
         now: clock.now,
       }),
-      checkBalance: createCheckBalance({ ledger: null }),
+      checkBalance: createCheckBalance({ credits }),
       throttle: createThrottle({ store, rule, now: clock.now }),
       open: createOpen({
         store,
@@ -213,6 +215,7 @@ export function createWorld(change: Partial<SidecarDeps> & { script?: Script; ra
         transcript,
         links,
         grants,
+        credits,
         rule,
         now: clock.now,
         newRunId,

@@ -1,7 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import type { Conversation } from '../../../src/admission/decide-admission.ts';
-import type { EventId, RoomId, UserId } from '../../../src/ids.ts';
+import { createCredits } from '../../../src/credits/credits.ts';
+import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../../../src/ids.ts';
 import type { JsonObject } from '../../../src/json.ts';
+import type { CreditPolicy } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import type { MatrixIncoming } from '../../../src/turn/prompt.ts';
 import { beginTurn } from '../../../src/turn/turn.ts';
 import { type MessageToSign, newNonce, signContent } from '../../../src/ucan/mint.ts';
@@ -167,19 +169,40 @@ describe('single use', () => {
 });
 
 describe('balance and throttle', () => {
+  const POLICY: CreditPolicy = { hold: 10, initial: 0, priceOf: () => 1 };
+  const rich = async (core: Core, amount: number): Promise<Core> => {
+    const credits = createCredits({ store: core.store, policy: () => POLICY });
+    await core.store.write((tx) => credits.accounts.grant(tx, unsignedPrincipalId(ALICE), amount, { reason: null, now: 0 }));
+    return core;
+  };
+
   test('without credits nothing is written (402)', async () => {
-    const asked: string[] = [];
-    const core = setUp({ ledger: { balance: async (principal) => asked.push(principal) - 1 } });
+    const core = setUp({ policy: POLICY });
 
     const turn = await beginTurn(prompt(core, 'a'), core.checks);
 
     expect(turn).toMatchObject({ ok: false, error: { refusal: { code: 'OUT_OF_CREDITS', status: 402 }, principal: { tier: 'listed' } } });
-    expect(asked).toEqual(['matrix:u/alice:example.org']);
     expect(counts(core)).toEqual(NOTHING);
   });
 
-  test('a positive balance passes', async () => {
-    expect(await codeOf(setUp({ ledger: { balance: async () => 0.01 } }), prompt(buildCore(), 'a'))).toBe('ok');
+  test('what a run needs is set aside in the transaction that opens it (G8)', async () => {
+    const core = await rich(setUp({ policy: POLICY }), 15);
+
+    expect(await codeOf(core, prompt(core, 'a'))).toBe('ok');
+
+    expect(core.store.read.all(core.store.sql.selectFrom('credit_holds').select(['amount']))).toEqual([{ amount: 10 }]);
+  });
+
+  test('of two messages side by side, the one that finds nothing left writes nothing (G8)', async () => {
+    const core = await rich(setUp({ policy: POLICY }), 15);
+
+    const aside: Partial<MatrixIncoming> = { threadRoot: eventId('t'), conversation: { kind: 'thread', root: eventId('t') } };
+
+    const codes = await Promise.all([codeOf(core, prompt(core, 'a')), codeOf(core, prompt(core, 'b', aside))]);
+
+    expect(codes.sort()).toEqual(['OUT_OF_CREDITS', 'ok']);
+    expect(core.count('runs')).toBe(1);
+    expect(core.count('pending_inputs')).toBe(1);
   });
 
   test('the limit is per window, and refused messages do not count', async () => {
