@@ -272,3 +272,25 @@ export async function startBench(
     },
   };
 }
+
+/** What a model was sent with request `number` (from 1). */
+export function sentWith(bench: Bench, number: number): { system: string; messages: string[]; tools: string[]; model: string } {
+  const request = bench.server.requests[number - 1];
+  if (request === undefined) throw new Error(`there was no request ${number}`);
+  const body = request.body as unknown as {
+    model: string;
+    messages: { role: string; content: unknown }[];
+    tools?: { function: { name: string } }[];
+  };
+  const [system, ...messages] = body.messages;
+  return {
+    system: String(system?.content),
+    messages: messages.map(({ role, content }) => `${role}: ${typeof content === 'string' ? content : ''}`),
+    tools: (body.tools ?? []).map((one) => one.function.name),
+    model: body.model,
+  };
+}
+
+/** Texts of a turn's tool results, in order. */
+export const resultsOf = (outcome: RunOutcome): string[] =>
+  outcome.kind === 'suspended' ? [] : outcome.messages.filter(({ role }) => role === 'tool').map(({ text }) => text);
