@@ -103,7 +103,7 @@ async function withEngine(options: OpenCryptoOptions, db: CryptoDb, engine: Engi
   if (!identity.ok) return identity;
   await deleteOld(options, { deviceId, sendingDevice });
 
-  const verification = createVerification({ engine, outgoing, post: postVerification, mayVerify, logger });
+  const verification = createVerification({ engine, outgoing, post: postVerification, mailbox, mayVerify, logger });
   const intake = createKeyIntake({ store: db.toDevice, engine, logger, onReceived: (events) => verification.received(events) });
   const road = buildRoad(options, { engine, db, intake, outgoing });
   await road.start();

@@ -16,7 +16,7 @@ import {
   type UserId,
   verifyTxnId,
 } from '../../src/ids.ts';
-import type { JsonObject } from '../../src/json.ts';
+import { isJsonObject, type JsonObject } from '../../src/json.ts';
 import type { Logger } from '../../src/observe/logger.ts';
 import type { Clock, Timer } from '../../src/time.ts';
 import { buildNotice } from '../content/build-notice.ts';
@@ -39,9 +39,10 @@ export interface VerificationMessage {
 export type PostVerification = (message: VerificationMessage) => Promise<void>;
 
 export interface VerificationOptions {
-  readonly engine: Pick<Engine, 'call' | 'markSent' | 'userId'>;
+  readonly engine: Pick<Engine, 'call' | 'markSent' | 'receive' | 'userId'>;
   readonly outgoing: Outgoing;
   readonly post: PostVerification;
+  readonly mailbox: Pick<VerificationMailbox, 'release'>;
   /** Whether requests of this account by to-device are answered. */
   readonly mayVerify: (user: UserId) => Promise<boolean>;
   readonly logger: Logger;
@@ -55,48 +56,65 @@ export interface Verification {
   sent(txnId: string, eventId: EventId): Promise<void>;
 }
 
+/** People in the middle of a verification; each takes a minute, and the engine forgets it after ten. */
+const PEOPLE = 200;
+
 type RoomMessage = Extract<OutgoingRequest, { kind: 'room_message' }>;
 
-/** For `Outgoing.onRoomMessage`. */
+/** Between the engine and the outbox. */
 export interface VerificationMailbox {
+  /** For `Outgoing.onRoomMessage`. */
   post(request: RoomMessage): Promise<void>;
+  /** The other side has said that it is done with the verification of this request. */
+  release(flow: string): void;
   /** What is held back then is never sent: the verification is over with the process. */
   stop(): void;
 }
 
 /**
- * A client that confirms at once gets our MAC and our "done" in one answer, handles both side by side and drops the second (matrix-js-sdk 43): its
- * verification never ends. A person looks at the emoji for longer than this.
+ * A client that confirms at once may get our MAC and our "done" in one answer; matrix-js-sdk 43 handles them side by side and drops the second, and its
+ * verification never ends. So "done" waits for theirs, which says that the MAC was read, or for as long as this.
  */
-const DONE_AFTER_MS = 1_000;
+const DONE_AFTER_MS = 5_000;
 
-export function createVerificationMailbox({
-  post,
-  clock,
-  logger,
-}: {
+export interface VerificationMailboxOptions {
   readonly post: PostVerification;
   readonly clock: Clock;
   readonly logger: Logger;
-}): VerificationMailbox {
-  const held = new Map<string, Timer>();
+}
+
+export function createVerificationMailbox({ post, clock, logger }: VerificationMailboxOptions): VerificationMailbox {
+  const held = new Map<string, { readonly message: VerificationMessage; readonly timer: Timer }>();
+  const released = new LRUCache<string, true>({ max: PEOPLE });
+
+  function release(flow: string): void {
+    released.set(flow, true);
+    const waiting = held.get(flow);
+    if (waiting === undefined) return;
+    held.delete(flow);
+    waiting.timer.cancel();
+    const { message } = waiting;
+    // It stays among the engine's requests until it was sent, and each flush brings it again.
+    post(message).catch((error: unknown) => logger.warn({ room_id: message.roomId, err: error }, 'a step of a verification failed'));
+  }
   return {
     async post(request) {
       const message = buildVerificationMessage(request);
-      if (message.type !== 'm.key.verification.done') return post(message);
-      if (held.has(request.id)) return;
-      const timer = clock.after(DONE_AFTER_MS, () => {
-        held.delete(request.id);
-        // It stays among the engine's requests until it was sent, and each flush brings it again.
-        post(message).catch((error: unknown) => logger.warn({ room_id: message.roomId, err: error }, 'a step of a verification failed'));
-      });
-      held.set(request.id, timer);
+      const flow = readFlow(message.content);
+      if (message.type !== 'm.key.verification.done' || flow === null || released.has(flow)) return post(message);
+      if (!held.has(flow)) held.set(flow, { message, timer: clock.after(DONE_AFTER_MS, () => release(flow)) });
     },
+    release,
     stop() {
-      for (const timer of held.values()) timer.cancel();
+      for (const { timer } of held.values()) timer.cancel();
       held.clear();
     },
   };
+}
+
+function readFlow(content: JsonObject): string | null {
+  const relation = content['m.relates_to'];
+  return isJsonObject(relation) && typeof relation['event_id'] === 'string' ? relation['event_id'] : null;
 }
 
 const buildVerificationMessage = ({ id, roomId, eventType, body }: RoomMessage): VerificationMessage => ({
@@ -106,10 +124,7 @@ const buildVerificationMessage = ({ id, roomId, eventType, body }: RoomMessage):
   content: JSON.parse(body) as JsonObject,
 });
 
-/** People in the middle of a verification; each takes a minute, and the engine forgets it after ten. */
-const PEOPLE = 200;
-
-export function createVerification({ engine, outgoing, post, mayVerify, logger }: VerificationOptions): Verification {
+export function createVerification({ engine, outgoing, post, mailbox, mayVerify, logger }: VerificationOptions): Verification {
   const lock = createLock();
   const active = new LRUCache<UserId, boolean>({ max: PEOPLE });
   const told = new LRUCache<string, 'shown' | 'done'>({ max: PEOPLE });
@@ -128,6 +143,7 @@ export function createVerification({ engine, outgoing, post, mayVerify, logger }
   async function tell(user: UserId, { id, room, emoji, isDone }: Flow): Promise<void> {
     const place = room === null ? {} : { room_id: room };
     if (isDone) {
+      mailbox.release(id);
       if (told.get(id) === 'shown') logger.info({ user_id: user, ...place }, 'a person has verified the oracle');
       told.set(id, 'done');
       return;
@@ -155,6 +171,8 @@ export function createVerification({ engine, outgoing, post, mayVerify, logger }
   return {
     receive: (event, room, { user, mayVerify: may }) =>
       guarded(async () => {
+        // Forgets verifications that are over: the engine takes one of them for another one that is going on, and cancels both.
+        await engine.receive(NOTHING);
         await engine.call('receive_verification', (machine) =>
           machine.receiveVerificationEvent(JSON.stringify(event), new wasm.RoomId(room)),
         );
@@ -176,6 +194,8 @@ export function createVerification({ engine, outgoing, post, mayVerify, logger }
     },
   };
 }
+
+const NOTHING = { events: [], changed: [], left: [], oneTimeKeys: null, unusedFallback: null } as const;
 
 function readSenders(events: readonly ReceivedToDevice[]): Set<UserId> {
   const senders = new Set<UserId>();
