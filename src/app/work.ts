@@ -288,6 +288,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
       isTrustedServer: trusts,
       onRevoked,
       control: runControl,
+      credits,
     }),
     registerGrant,
     ownGrants: authority.ownGrants,

@@ -4,8 +4,9 @@
  * owner, abilities and end were shown (DESIGN §5 "Grants from ordinary clients"). Effect and reply are one transaction of the caller, with
  * the end of the inbox row (G1, G4); the model and the transcript never see either.
  */
+import type { Credits } from '../credits/credits.ts';
 import { type ErrorCode, type Refusal, refusal } from '../errors.ts';
-import { type EventId, noticeTxnId, type RoomId, type TokenId, type UserId } from '../ids.ts';
+import { type EventId, noticeTxnId, type RoomId, type TokenId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { OutboundEvent, Outbox } from '../outbox/outbox.ts';
 import { assertNever } from '../result.ts';
 import type { Control } from '../runs/control.ts';
@@ -63,7 +64,7 @@ export interface CommandsOptions {
   readonly store: Store;
   readonly grants: Grants;
   readonly own: OwnGrants;
-  readonly links: Pick<Links, 'prove' | 'forgetAll'>;
+  readonly links: Pick<Links, 'prove' | 'forgetAll' | 'didsOf'>;
   readonly page: AuthorisePage;
   readonly outbox: Outbox;
   readonly words: CommandWords;
@@ -72,6 +73,7 @@ export interface CommandsOptions {
   /** Ends what rests on these; called after the commit. */
   readonly onRevoked: (tokenIds: readonly TokenId[]) => void;
   readonly control: Pick<Control, 'stopSpeakingFor'>;
+  readonly credits: Pick<Credits, 'isActive' | 'accounts'>;
 }
 
 interface Said {
@@ -96,6 +98,8 @@ export function createCommands(options: CommandsOptions): Commands {
         return confirm(tx, request, now);
       case 'grants':
         return { text: listing(own.of(sender, now)) };
+      case 'balance':
+        return { text: balanceOf(tx, sender) };
       case 'revoke':
         return revokeByPrefix(tx, request, command.prefix, now);
       case 'revoke_all':
@@ -109,6 +113,18 @@ export function createCommands(options: CommandsOptions): Commands {
       default:
         return assertNever(command);
     }
+  }
+
+  /** By who pays: what they signed, and what they only said. Who speaks under one identity is shown no ids. */
+  function balanceOf(tx: Tx, user: UserId): string {
+    if (!options.credits.isActive()) return 'Answers cost nothing here.';
+    const balances = [...links.didsOf(user), unsignedPrincipalId(user)]
+      .map((principal) => ({ principal, credits: options.credits.accounts.balance(tx, principal) }))
+      .filter(({ credits }) => credits > 0);
+    const [only, ...more] = balances;
+    if (only === undefined) return 'You have no credits.';
+    if (more.length === 0) return `You have ${count(only.credits)}.`;
+    return `You have:\n\n${balances.map(({ principal, credits }) => `- ${count(credits)} as ${code(principal)}`).join('\n')}`;
   }
 
   function authorise(tx: Tx, request: CommandRequest, now: number): Said {
@@ -232,6 +248,8 @@ export function createCommands(options: CommandsOptions): Commands {
     },
   };
 }
+
+const count = (credits: number): string => `${credits} ${credits === 1 ? 'credit' : 'credits'}`;
 
 const UNLINKED = 'Nothing that you granted me counts now, and I no longer know this account as anybody’s.';
 const NOTHING_TO_REVOKE = 'I have no such authorisation of yours. `!grants` lists them.';

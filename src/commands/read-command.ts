@@ -7,7 +7,7 @@ import type { TokenId } from '../ids.ts';
 import { isMultitask, type Multitask } from '../runs/inputs.ts';
 
 export interface CommandSpec {
-  readonly name: 'authorise' | 'grants' | 'revoke' | 'stop' | 'mode' | 'verify';
+  readonly name: 'authorise' | 'grants' | 'revoke' | 'balance' | 'stop' | 'mode' | 'verify';
   /** What is about one person's authority is for the direct room: in a group only a hint is given. */
   readonly where: 'direct' | 'anywhere';
   /** First words that mean it, in lower case; the first is the one that is shown. */
@@ -35,6 +35,7 @@ export const COMMANDS: readonly CommandSpec[] = [
       { form: '!revoke all', summary: 'take back all of them' },
     ],
   },
+  { name: 'balance', where: 'direct', words: ['!balance'], uses: [{ form: '!balance', summary: 'see how many credits you have' }] },
   { name: 'stop', where: 'anywhere', words: ['!stop'], uses: [{ form: '!stop', summary: 'stop what I am answering here' }] },
   {
     name: 'mode',
@@ -71,6 +72,7 @@ export type AuthorityCommand =
   | { readonly kind: 'authorise' }
   | { readonly kind: 'confirm' }
   | { readonly kind: 'grants' }
+  | { readonly kind: 'balance' }
   /** The first characters of a token id. */
   | { readonly kind: 'revoke'; readonly prefix: string }
   | { readonly kind: 'revoke_all' }
@@ -103,6 +105,8 @@ function readForm({ name }: CommandSpec, [argument, ...more]: readonly string[])
       return word === undefined ? { kind: 'grants' } : null;
     case 'stop':
       return word === undefined ? { kind: 'stop' } : null;
+    case 'balance':
+      return word === undefined ? { kind: 'balance' } : null;
     case 'verify':
       return word === undefined ? { kind: 'verify' } : null;
     case 'mode':

@@ -223,6 +223,7 @@ export function buildCore(options: CoreOptions = {}) {
     isTrustedServer: (user) => isTrustedServer(user, rules),
     onRevoked,
     control: runControl,
+    credits,
   });
   const notices = createNotices({
     store,
