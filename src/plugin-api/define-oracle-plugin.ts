@@ -98,21 +98,27 @@ export interface OraclePlugin<Schema extends z.ZodObject = z.ZodObject, State ex
   /** Fields it keeps per thread in the checkpoint; every field needs a default. Written by tools through `ctx.state.update`. */
   readonly stateSchema?: State;
   /** Asked once, at the start; the parameter gives the handlers of tools defined here their type of `ctx.config`. */
-  readonly getTools?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly AnyTool<z.output<Schema>>[]>;
+  readonly getTools?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly AnyTool<z.output<Schema>, z.output<State>>[]>;
   /** Asked for each turn, within two seconds; nothing of it is seen by any other turn. */
-  readonly getRequestTools?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<readonly AnyTool<z.output<Schema>>[]>;
-  readonly getSubAgents?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly SubAgentDefinition<z.output<Schema>>[]>;
-  readonly getRequestSubAgents?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<readonly SubAgentDefinition<z.output<Schema>>[]>;
+  readonly getRequestTools?: (
+    ctx: RuntimeContext<z.output<Schema>, z.output<State>>,
+  ) => Soon<readonly AnyTool<z.output<Schema>, z.output<State>>[]>;
+  readonly getSubAgents?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly SubAgentDefinition<z.output<Schema>, z.output<State>>[]>;
+  readonly getRequestSubAgents?: (
+    ctx: RuntimeContext<z.output<Schema>, z.output<State>>,
+  ) => Soon<readonly SubAgentDefinition<z.output<Schema>, z.output<State>>[]>;
   readonly getMiddlewares?: (ctx: PluginContext<z.output<Schema>>) => Soon<readonly AgentMiddleware[]>;
   /** Readable by other plugins as `ctx.shared.<key>`; extend `SharedAccessors` for its type. */
-  readonly getSharedState?: () => Readonly<Record<string, (state: ReadonlyState, ctx: RuntimeContext<z.output<Schema>>) => unknown>>;
+  readonly getSharedState?: () => Readonly<
+    Record<string, (state: ReadonlyState, ctx: RuntimeContext<z.output<Schema>, z.output<State>>) => unknown>
+  >;
   /** Further HTTP routes below the sidecar; the place of `getNestModules` in this family. */
   readonly getRoutes?: (ctx: PluginRoutesContext<z.output<Schema>>) => FastifyPluginAsync;
   readonly getAuthExcludedRoutes?: () => readonly { readonly path: string; readonly method?: string }[];
   /** A section of the system prompt for this turn; null for none. Plugin text does not taint, so never put words of strangers in it. */
-  readonly getPromptContribution?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<string | null>;
+  readonly getPromptContribution?: (ctx: RuntimeContext<z.output<Schema>, z.output<State>>) => Soon<string | null>;
   /** Facts about the person for `ctx.history.userContext` and the prompt, asked once per turn, within two seconds. */
-  readonly getUserContext?: (ctx: RuntimeContext<z.output<Schema>>) => Soon<UserContextData>;
+  readonly getUserContext?: (ctx: RuntimeContext<z.output<Schema>, z.output<State>>) => Soon<UserContextData>;
   /** At most one loaded plugin brings it; then nobody is answered without credits. */
   readonly getCreditPolicy?: (ctx: PluginContext<z.output<Schema>>) => CreditPolicy;
   /** Closes what boot hooks opened; within five seconds. */

@@ -3,16 +3,17 @@
  * its own but the run's authority, credits, taint, budgets and frames. Nothing that guards the main loop is missing in it (research/ixo.md §9.4).
  */
 import type { AgentMiddleware } from 'langchain';
-import type { MergedConfig, ModelRole, RuntimeContext } from '../runtime-context/runtime-context.ts';
+import type { MergedConfig, ModelRole, PluginState, RuntimeContext } from '../runtime-context/runtime-context.ts';
 import { type AnyTool, readTool } from './define-tool.ts';
 
-export interface SubAgentDefinition<Config = MergedConfig> {
+// biome-ignore lint/suspicious/noExplicitAny: as for tools
+export interface SubAgentDefinition<Config = any, State extends PluginState = any> {
   /** `researcher` becomes the tool `call_researcher`. */
   readonly name: string;
   /** For the main model: what it can be asked. */
   readonly description: string;
-  readonly systemPrompt: string | ((ctx: RuntimeContext<Config>) => string);
-  readonly tools: readonly AnyTool<Config>[];
+  readonly systemPrompt: string | ((ctx: RuntimeContext<Config, State>) => string);
+  readonly tools: readonly AnyTool<Config, State>[];
   /** Default `subagent`. */
   readonly model?: ModelRole;
   readonly middlewares?: readonly AgentMiddleware[];
@@ -22,10 +23,12 @@ const NAME = /^[a-z][a-z0-9_]{0,58}$/u;
 const MAX_DESCRIPTION_CHARS = 4_000;
 const MAX_TOOLS = 100;
 
-export function defineSubAgent<Config = MergedConfig>(agent: SubAgentDefinition<Config>): SubAgentDefinition<Config> {
+export function defineSubAgent<Config = MergedConfig, State extends PluginState = PluginState>(
+  agent: SubAgentDefinition<Config, State>,
+): SubAgentDefinition<Config, State> {
   const read = readSubAgent(agent);
   if ('fault' in read) throw new TypeError(read.fault);
-  return read as SubAgentDefinition<Config>;
+  return read as SubAgentDefinition<Config, State>;
 }
 
 /** The same for one of which nothing is known, because its author wrote JavaScript. */

@@ -3,7 +3,7 @@
  * Those two words decide marks (G6) and tiers (G8): a tool that says nothing only reads, and one that writes and says nothing more is noticed by others.
  */
 import type { z } from 'zod';
-import type { MergedConfig, RuntimeContext } from '../runtime-context/runtime-context.ts';
+import type { MergedConfig, PluginState, RuntimeContext } from '../runtime-context/runtime-context.ts';
 
 /** `write`: marked before it starts, so that it never runs twice (G6). */
 export type ToolEffect = 'read' | 'write';
@@ -20,8 +20,8 @@ export interface ToolCapability {
   readonly action: string;
 }
 
-/** `Config` is what the handler sees as `ctx.config`: within `defineOraclePlugin` it follows from the plugin's `configSchema`. */
-export interface ToolDefinition<Schema extends z.ZodObject = z.ZodObject, Config = MergedConfig> {
+/** `Config` and `State` are what the handler sees as `ctx.config` and `ctx.state`: within `defineOraclePlugin` they follow from the plugin's schemas. */
+export interface ToolDefinition<Schema extends z.ZodObject = z.ZodObject, Config = MergedConfig, State extends PluginState = PluginState> {
   readonly name: string;
   readonly description: string;
   readonly schema: Schema;
@@ -35,15 +35,15 @@ export interface ToolDefinition<Schema extends z.ZodObject = z.ZodObject, Config
   /** Its results hold text of strangers (a web page, another server's tool): whatever reads them is tainted (docs/security.md "Taint"). */
   readonly untrusted?: boolean;
   /** Text, or a value that is shown to the model as JSON. A throw becomes a message to the model. */
-  readonly handler: (args: z.output<Schema>, ctx: RuntimeContext<Config>) => unknown;
+  readonly handler: (args: z.output<Schema>, ctx: RuntimeContext<Config, State>) => unknown;
 }
 
 /** A tool whose argument type was forgotten, as registries keep it. */
-// biome-ignore lint/suspicious/noExplicitAny: the host hands a handler the configuration of its own plugin
-export interface AnyTool<Config = any> extends Omit<ToolDefinition, 'handler' | 'schema'> {
+// biome-ignore lint/suspicious/noExplicitAny: the host hands a handler the configuration and state of its own plugin
+export interface AnyTool<Config = any, State extends PluginState = any> extends Omit<ToolDefinition, 'handler' | 'schema'> {
   readonly schema: z.ZodObject;
   // biome-ignore lint/suspicious/noExplicitAny: the schema of the same object has checked the arguments
-  readonly handler: (args: any, ctx: RuntimeContext<Config>) => unknown;
+  readonly handler: (args: any, ctx: RuntimeContext<Config, State>) => unknown;
 }
 
 const NAME = /^[a-z][a-z0-9_]{0,63}$/u;
@@ -54,9 +54,9 @@ const WORDS = { effect: ['read', 'write'], reach: ['own', 'external'], visibilit
 const FIELDS = new Set(['name', 'description', 'schema', 'capability', 'untrusted', 'handler', ...Object.keys(WORDS)]);
 
 /** Checks what can be checked before a turn: a bad tool is a mistake of its author and stops the start. */
-export function defineTool<Schema extends z.ZodObject, Config = MergedConfig>(
-  tool: ToolDefinition<Schema, Config>,
-): ToolDefinition<Schema, Config> {
+export function defineTool<Schema extends z.ZodObject, Config = MergedConfig, State extends PluginState = PluginState>(
+  tool: ToolDefinition<Schema, Config, State>,
+): ToolDefinition<Schema, Config, State> {
   const fault = readToolFault(tool);
   if (fault !== null) throw new TypeError(fault);
   return Object.freeze({ ...tool, ...defaultReach(tool) });
