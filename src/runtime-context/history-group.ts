@@ -25,19 +25,21 @@ export function buildHistoryGroup(sources: HistoryGroupSources): RuntimeContext[
   const { run, search, readsForeign } = sources;
   let messages: readonly BaseMessage[] | undefined;
   const all = (): readonly BaseMessage[] => (messages ??= Object.freeze([...sources.readMessages()]));
+  // A copy: what one plugin does to it no other one sees.
+  const userContext = (): UserContextData => Object.freeze({ ...sources.readUserContext() });
   return {
     get messages() {
       return all();
     },
     recent: (n) => (Number.isSafeInteger(n) && n > 0 ? all().slice(-n) : []),
     get userContext() {
-      return sources.readUserContext();
+      return userContext();
     },
     get state() {
       return Object.freeze({
         messages: all(),
         loadedPlugins: Object.freeze([...sources.loadedPlugins()]),
-        userContext: sources.readUserContext(),
+        userContext: userContext(),
       });
     },
     async search(query, { limit = DEFAULT_HITS } = {}) {
