@@ -4,7 +4,7 @@
  * the homeserver deletes them when it sees that position again, and a key lost in between is lost for good.
  * Two processes on one file would ratchet apart and reuse message keys, so the second open is refused.
  */
-import { existsSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import Sqlite from 'better-sqlite3';
 import { z } from 'zod';
 import { isJsonObject, type JsonObject, sha256Base64Url } from '../../src/json.ts';
@@ -13,8 +13,6 @@ import { IDB_TABLES } from './durable-idb.ts';
 
 export interface CryptoDb {
   readonly path: string;
-  /** Nothing was ever kept in it. */
-  readonly isNew: boolean;
   readonly toDevice: ToDeviceStore;
   readonly meta: MetaStore;
   /** For durable-idb.ts only. */
@@ -85,17 +83,17 @@ const Batch = z.strictObject({
 });
 
 export function openCryptoDb(path: string): Result<CryptoDb, CryptoDbProblem> {
-  const wasThere = existsSync(path);
-  const sqlite = new Sqlite(path, { timeout: 200 });
+  let sqlite: Sqlite.Database | null = null;
   try {
-    return prepareFile(sqlite, wasThere, path);
+    sqlite = new Sqlite(path, { timeout: 200 });
+    return prepareFile(sqlite, path);
   } catch (cause) {
-    sqlite.close();
+    sqlite?.close();
     return err(explain(cause, path));
   }
 }
 
-function prepareFile(sqlite: Sqlite.Database, wasThere: boolean, path: string): Result<CryptoDb, CryptoDbProblem> {
+function prepareFile(sqlite: Sqlite.Database, path: string): Result<CryptoDb, CryptoDbProblem> {
   // Before the log is touched: then there is no shared memory beside it, and the lock lasts as long as the connection.
   sqlite.pragma('locking_mode = EXCLUSIVE');
   sqlite.pragma('journal_mode = WAL');
@@ -117,7 +115,6 @@ function prepareFile(sqlite: Sqlite.Database, wasThere: boolean, path: string): 
   const meta = createMeta(sqlite);
   return ok({
     path,
-    isNew: !wasThere || meta.get('device_id') === null,
     meta,
     toDevice: createToDevice(sqlite, meta),
     sqlite,

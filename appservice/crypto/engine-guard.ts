@@ -20,6 +20,7 @@ export interface GuardOptions {
 
 /** Signing, encrypting and storing take milliseconds; opening a large store takes seconds. */
 const CALL_LIMIT_MS = 30_000;
+const PANIC = 'the cryptographic engine panicked';
 
 export function createGuard({ clock, onFatal }: GuardOptions): Guard {
   let ended: string | null = null;
@@ -38,7 +39,7 @@ export function createGuard({ clock, onFatal }: GuardOptions): Guard {
   }
   // Only looks: what an uncaught error does to the process is not decided here.
   const onUncaught = (error: unknown): void => {
-    if (isPanic(error)) fail('the cryptographic engine panicked');
+    if (isPanic(error)) fail(PANIC);
   };
   process.on('uncaughtExceptionMonitor', onUncaught);
 
@@ -52,8 +53,10 @@ export function createGuard({ clock, onFatal }: GuardOptions): Guard {
         Promise.resolve(work()).then(resolve, reject);
         return await promise;
       } catch (error) {
-        if (isPanic(error)) fail('the cryptographic engine panicked');
-        throw error;
+        if (!isPanic(error)) throw error;
+        waiting.delete(reject);
+        fail(PANIC);
+        throw new CryptoUnavailable(PANIC, { cause: error });
       } finally {
         timer.cancel();
         waiting.delete(reject);
