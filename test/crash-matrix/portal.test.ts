@@ -46,7 +46,14 @@ async function post(
       alongside: (tx: never, opened: { runId: string; sessionId: never; threadRoot: null }) =>
         deps.mirrorPrompt(tx, { ...opened, roomId: room as never, text, did: 'did:key:z' as never, requestId: token, promptId } as never),
     },
-    principal: { id: `matrix:u/${ALICE.slice(1)}`, did: null, matrixUserId: ALICE, tier: 'listed', grants: { path: [], until: null }, trust: null },
+    principal: {
+      id: `matrix:u/${ALICE.slice(1)}`,
+      did: null,
+      matrixUserId: ALICE,
+      tier: 'listed',
+      grants: { path: [], until: null },
+      trust: null,
+    },
     token: null,
     promptId,
     grants: [],

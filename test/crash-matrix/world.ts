@@ -11,8 +11,6 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Compilable } from 'kysely';
 import { expect, vi } from 'vitest';
 import { z } from 'zod';
-import { CryptoUnavailable } from '../../appservice/crypto/crypto-service.ts';
-import type { OpenCrypto } from '../../appservice/crypto/open-crypto.ts';
 import { type MatrixApi, type MatrixConnection, MatrixError } from '../../appservice/matrix-api.ts';
 import { readIncoming } from '../../appservice/read-incoming.ts';
 import { createMainRunner, type MainRunner } from '../../src/agent/main-agent.ts';
@@ -22,7 +20,6 @@ import { openData } from '../../src/app/open-data.ts';
 import { readConfig } from '../../src/config.ts';
 import type { UserId } from '../../src/ids.ts';
 import { createInbox, type Inbox } from '../../src/inbox/inbox.ts';
-import { Unavailable } from '../../src/inbox/unavailable.ts';
 import { isJsonObject } from '../../src/json.ts';
 import { createModels, type Models } from '../../src/models/models.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
@@ -43,16 +40,17 @@ import { startModelServer } from '../../synapse-dev/model/server.ts';
 import { fakeClock } from '../fakes/fake-clock.ts';
 import { createFakeHomeserver, type FakeEvent, type FakeHomeserver } from '../fakes/fake-homeserver.ts';
 import { type FakeLogger, fakeLogger } from '../fakes/fake-logger.ts';
+import { type FakeKey, sealedContent } from '../fakes/fake-reveal.ts';
 import { foldRoom, type ShownInRoom } from '../fakes/fold-room.ts';
 import { breakDisk } from '../fakes/memory-store.ts';
 import { tool } from '../unit/agent/turn-fixture.ts';
+import { asShown, type FakeCrypto, fakeCrypto } from './fake-crypto.ts';
 
 /** The process that starts now; what it imports is made for it. */
 const starting = vi.hoisted(() => ({ process: undefined as unknown }));
 const current = (): Incarnation => starting.process as Incarnation;
 vi.mock('../../appservice/client.ts', () => ({ connectMatrix: async () => current().connection }));
-// What a crash does to keys has tests of its own on the real engine (test/crash/crypto-*): the rooms here are not encrypted.
-vi.mock('../../appservice/crypto/open-crypto.ts', () => ({ openCrypto: async () => ok(noKeys) }));
+vi.mock('../../appservice/crypto/open-crypto.ts', () => ({ openCrypto: async () => ok(current().crypto) }));
 vi.mock('../../src/app/load-agent.ts', () => ({ loadAgent: (options: LoadAgentOptions) => current().loadAgent(options) }));
 vi.mock('../../src/sidecar/sidecar.ts', () => ({
   createSidecar(deps: SidecarDeps) {
@@ -61,18 +59,6 @@ vi.mock('../../src/sidecar/sidecar.ts', () => ({
   },
 }));
 
-const noKeys: OpenCrypto = {
-  seal: () => Promise.reject(new CryptoUnavailable('no keys in this test')),
-  reveal: () => Promise.reject(new Unavailable('no keys in this test')),
-  read: async () => null,
-  onKeys: () => undefined,
-  receiveVerification: async () => undefined,
-  verificationSent: async () => undefined,
-  status: () => Promise.reject(new CryptoUnavailable('no keys in this test')),
-  syncedSince: () => true,
-  receiveTransaction: null,
-  stop: async () => undefined,
-};
 export const ORACLE = '@oracle:oracle.local' as UserId;
 export const ALICE = '@alice:oracle.local';
 export const BOB = '@bob:oracle.local';
@@ -94,6 +80,7 @@ export interface Incarnation {
   readonly inbox: Inbox;
   readonly logger: FakeLogger;
   readonly connection: MatrixConnection;
+  readonly crypto: FakeCrypto;
   loadAgent(options: LoadAgentOptions): { runner: MainRunner; models: Models };
   sidecar: SidecarDeps | undefined;
   dead: boolean;
@@ -133,6 +120,8 @@ export async function openWorld(options: WorldOptions = {}) {
   model.respond((request) => replyTo(request, options.pieceMs ?? 0));
   const { startWork } = await import('../../src/app/work.ts');
   const processes: Incarnation[] = [];
+  /** In the key store, which outlives its process. */
+  const keys = new Map<string, FakeKey>();
   const closers: (() => void)[] = [];
   const effects: string[] = [];
   const steps: string[] = [];
@@ -282,6 +271,7 @@ export async function openWorld(options: WorldOptions = {}) {
       dead: false,
       isReady: false,
       sidecar: undefined,
+      crypto: fakeCrypto(keys, ORACLE),
       connection: undefined as never,
       store: undefined as never,
       inbox: undefined as never,
@@ -364,7 +354,13 @@ export async function openWorld(options: WorldOptions = {}) {
     }
   }
 
-  const shown = (room: string): ShownInRoom[] => foldRoom(homeserver.timeline(room).filter(({ sender }) => sender === ORACLE));
+  const shown = (room: string): ShownInRoom[] =>
+    foldRoom(
+      homeserver
+        .timeline(room)
+        .filter(({ sender }) => sender === ORACLE)
+        .map(asShown),
+    );
   const count = (query: string): number => {
     if (alive === null) return -1;
     return alive.store.read.get<{ n: number }>(raw(query))?.n ?? -1;
@@ -415,6 +411,26 @@ export async function openWorld(options: WorldOptions = {}) {
       const dir = join(folder, String(processes.length + 1));
       rmSync(dir, { recursive: true });
       cpSync(copy, dir, { recursive: true });
+    },
+    /** What this person's client encrypts, as a prompt whose words are known. */
+    sayEncrypted(room: string, sender: string, text: string, { session, index }: { session: string; index: number }): FakeEvent {
+      const content = { msgtype: 'm.text', body: text };
+      const event = homeserver.send(
+        room,
+        sender,
+        'm.room.encrypted',
+        sealedContent(session, { type: 'm.room.message', content, room, sender, index }),
+      );
+      return { ...event, content };
+    },
+    /** It is in the key store; then the process hears of it, if it still lives. */
+    async bringKey(session: string) {
+      keys.set(session, { trust: 'cross-signed', fromIndex: 0 });
+      const process = alive;
+      if (process === null) return;
+      void step(process, 'a key is on disk');
+      if (!process.dead) process.crypto.announce(session);
+      await clock.advanceAsync(0);
     },
     /** Forgets pushes that nobody took, as Synapse does when it stops. */
     losePushes() {

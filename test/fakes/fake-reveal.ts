@@ -33,19 +33,21 @@ export function encrypted(
   { session: id, index, type = 'm.room.message', relation, by, content = { msgtype: 'm.text', body: name } }: Sealed,
   change: Partial<IncomingEvent> = {},
 ): IncomingEvent {
-  const base = incoming(name, change);
-  const sealed = { type, content, room_id: base.roomId, sender: by ?? base.sender, index };
-  return incoming(name, {
-    type: 'm.room.encrypted',
-    ...change,
-    content: {
-      algorithm: 'm.megolm.v1.aes-sha2',
-      session_id: id,
-      ciphertext: JSON.stringify(sealed),
-      ...(relation === undefined ? {} : { 'm.relates_to': relation }),
-    },
-  });
+  const { roomId: room, sender } = incoming(name, change);
+  const inside = { type, content, room, sender: by ?? sender, index };
+  return incoming(name, { type: 'm.room.encrypted', ...change, content: sealedContent(id, inside, relation) });
 }
+
+export const sealedContent = (
+  id: string,
+  { type, content, room, sender, index }: { type: string; content: JsonObject; room: string; sender: string; index: number },
+  relation?: JsonObject,
+): JsonObject => ({
+  algorithm: 'm.megolm.v1.aes-sha2',
+  session_id: id,
+  ciphertext: JSON.stringify({ type, content, room_id: room, sender, index }),
+  ...(relation === undefined ? {} : { 'm.relates_to': relation }),
+});
 
 export interface FakeReveal {
   readonly reveal: Reveal;
@@ -68,8 +70,33 @@ export interface FakeReveal {
   looks: number;
 }
 
+export interface FakeKey {
+  readonly trust: Exclude<SenderTrust, 'clear'>;
+  readonly fromIndex: number;
+}
+
+/** What the engine says of an event, with these keys. */
+export function openSealed(event: JsonObject, room: RoomId, keys: ReadonlyMap<string, FakeKey>): Revealed {
+  const content = event['content'];
+  if (!isJsonObject(content) || content['algorithm'] !== 'm.megolm.v1.aes-sha2') return { kind: 'refused', reason: 'unknown_algorithm' };
+  const { session_id: id, ciphertext } = content;
+  const inside: unknown = typeof ciphertext === 'string' && ciphertext.startsWith('{') ? JSON.parse(ciphertext) : null;
+  if (typeof id !== 'string' || !isJsonObject(inside) || typeof inside['index'] !== 'number')
+    return { kind: 'refused', reason: 'malformed' };
+  const key = keys.get(id);
+  const index = inside['index'];
+  if (key === undefined || index < key.fromIndex) return { kind: 'missing_key', session: session(id), indexTooOld: key !== undefined };
+  if (inside['sender'] !== event['sender']) return { kind: 'refused', reason: 'forged_sender' };
+  if (inside['room_id'] !== room || !isJsonObject(inside['content'])) return { kind: 'refused', reason: 'unreadable' };
+  const { event_id, room_id, sender, origin_server_ts } = event;
+  const relation = content['m.relates_to'];
+  const clear = { ...inside['content'], ...(relation === undefined ? {} : { 'm.relates_to': relation }) };
+  const revealed = { event_id, room_id, sender, origin_server_ts, type: inside['type'], content: clear } as JsonObject;
+  return { kind: 'clear', event: revealed, trust: key.trust, device: 'PHONE', session: session(id), index };
+}
+
 export function fakeReveal(clock: Clock): FakeReveal {
-  const keys = new Map<string, { trust: Exclude<SenderTrust, 'clear'>; fromIndex: number }>();
+  const keys = new Map<string, FakeKey>();
   const withheld = new Set<string>();
   const listeners: ((sessions: readonly MegolmSessionId[]) => void)[] = [];
   const received: FakeReveal['verification']['received'] = [];
@@ -77,22 +104,8 @@ export function fakeReveal(clock: Clock): FakeReveal {
 
   function open(event: JsonObject, room: RoomId): Revealed {
     const content = event['content'];
-    if (!isJsonObject(content) || content['algorithm'] !== 'm.megolm.v1.aes-sha2') return { kind: 'refused', reason: 'unknown_algorithm' };
-    const { session_id: id, ciphertext } = content;
-    const inside: unknown = typeof ciphertext === 'string' && ciphertext.startsWith('{') ? JSON.parse(ciphertext) : null;
-    if (typeof id !== 'string' || !isJsonObject(inside) || typeof inside['index'] !== 'number')
-      return { kind: 'refused', reason: 'malformed' };
-    const key = keys.get(id);
-    const index = inside['index'];
-    if (withheld.has(id)) return { kind: 'refused', reason: 'withheld' };
-    if (key === undefined || index < key.fromIndex) return { kind: 'missing_key', session: session(id), indexTooOld: key !== undefined };
-    if (inside['sender'] !== event['sender']) return { kind: 'refused', reason: 'forged_sender' };
-    if (inside['room_id'] !== room || !isJsonObject(inside['content'])) return { kind: 'refused', reason: 'unreadable' };
-    const { event_id, room_id, sender, origin_server_ts } = event;
-    const relation = content['m.relates_to'];
-    const clear = { ...inside['content'], ...(relation === undefined ? {} : { 'm.relates_to': relation }) };
-    const revealed = { event_id, room_id, sender, origin_server_ts, type: inside['type'], content: clear } as JsonObject;
-    return { kind: 'clear', event: revealed, trust: key.trust, device: 'PHONE', session: session(id), index };
+    const isWithheld = isJsonObject(content) && typeof content['session_id'] === 'string' && withheld.has(content['session_id']);
+    return isWithheld ? { kind: 'refused', reason: 'withheld' } : openSealed(event, room, keys);
   }
 
   const fake: FakeReveal = {
