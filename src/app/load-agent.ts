@@ -3,16 +3,21 @@
  * 200s: what arrives meanwhile waits in the inbox (issue "listen first, load the agent after"). Runs start when this resolves.
  */
 
-import clock from '../../plugins/clock/plugin.ts';
-import room from '../../plugins/room/plugin.ts';
+import clockPlugin from '../../plugins/clock/plugin.ts';
+import roomPlugin from '../../plugins/room/plugin.ts';
 import { createMainRunner, type MainRunner } from '../agent/main-agent.ts';
-import type { Config } from '../config.ts';
+import { buildRegistryHost } from '../agent/registry-host.ts';
+import type { Spending } from '../agent/spending.ts';
+import type { Config, Environment } from '../config.ts';
 import { parseDid } from '../ids.ts';
-import { createModels, type Models } from '../models/models.ts';
+import { createModels, type ModelSettings, type Models } from '../models/models.ts';
+import { readModelSettings } from '../models/read-model-settings.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { AnyOraclePlugin, CreditPolicy } from '../plugin-api/define-oracle-plugin.ts';
-import { buildPluginRegistry, type PluginRegistry } from '../plugin-host/plugin-registry.ts';
+import type { PluginHost } from '../plugin-host/plugin-host.ts';
+import { buildPluginRegistry } from '../plugin-host/plugin-registry.ts';
 import { createToolMarks } from '../runs/tool-marks.ts';
+import type { ContextServices } from '../runtime-context/build-runtime-context.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
@@ -22,12 +27,19 @@ import { writeAudit } from '../turn/audit.ts';
 import type { Links } from '../turn/links.ts';
 import type { RunAuthority } from '../turn/run-authority.ts';
 import type { Downstream } from '../ucan/downstream.ts';
+import type { OracleHooks } from './plugin-options.ts';
 import { StartRefused } from './start-refused.ts';
 
 export interface LoadAgentOptions {
   readonly config: Config;
-  /** Besides the built-in ones. */
-  readonly plugins: readonly AnyOraclePlugin[];
+  /** Left out: the two oldest plugins and `plugins`, all loaded from the start. */
+  readonly host?: PluginHost;
+  readonly plugins?: readonly AnyOraclePlugin[];
+  readonly services?: ContextServices;
+  readonly spending?: Spending;
+  /** Roles and providers of models are read from it; left out: one model for all roles. */
+  readonly environment?: Environment;
+  readonly hooks?: OracleHooks;
   readonly store: Store;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -49,39 +61,63 @@ export interface Agent {
 }
 
 export function loadAgent(options: LoadAgentOptions): Agent {
-  const { config, logger, store } = options;
-  const registry = buildPluginRegistry([clock, room, ...options.plugins], {});
-  if (!registry.ok) throw new StartRefused(`the plugins do not fit together: ${registry.error.join('; ')}.`);
-  const models = createModels({
-    clock: options.clock,
-    baseUrl: config.openaiBaseUrl,
-    // The client insists on a key; servers that need none ignore it.
-    apiKey: config.openaiApiKey?.reveal() ?? 'none',
-    roles: { main: config.modelMain },
-    idleTimeoutMs: config.modelIdleTimeoutS * 1_000,
-  });
+  const { config, logger, store, clock, host = buildOldHost(options.plugins ?? []), hooks = {} } = options;
+  const configured = createModels({ clock, logger, idleTimeoutMs: config.modelIdleTimeoutS * 1_000, ...readModels(options) });
+  const { resolveModel, getRoomTitle } = hooks;
+  const models = resolveModel === undefined ? configured : buildResolvedModels(configured, resolveModel);
   const runner = createMainRunner({
-    clock: options.clock,
+    clock,
     logger,
     transcript: options.transcript,
-    marks: createToolMarks({ store, clock: options.clock }),
+    marks: createToolMarks({ store, clock }),
     models,
-    registry: registry.value,
+    host,
+    ...(options.services === undefined ? {} : { services: options.services }),
+    ...(options.spending === undefined ? {} : { spending: options.spending }),
     matrix: options.matrix,
     authority: options.authority,
     downstream: options.downstream,
     audit: (entry) => store.write((tx) => writeAudit(store, tx, entry)),
     checkpointFolder: options.checkpointFolder,
     oracleName: config.oracleName,
-    names: { room: () => null, speaker: (principal) => nameSpeaker(principal, options.links) },
+    names: { room: (room) => getRoomTitle?.(room) ?? null, speaker: (principal) => nameSpeaker(principal, options.links) },
     contextMessages: config.contextMessages,
+    contextTokens: config.modelContextTokens,
     chance: options.chance,
   });
-  return { runner, models, abilitiesToAsk: planAbilitiesToAsk(registry.value), creditPolicy: null };
+  return { runner, models, abilitiesToAsk: planAbilitiesToAsk(host), creditPolicy: host.creditPolicy };
+}
+
+function buildOldHost(plugins: readonly AnyOraclePlugin[]): PluginHost {
+  const registry = buildPluginRegistry([clockPlugin, roomPlugin, ...plugins], {});
+  if (!registry.ok) throw new StartRefused(`the plugins do not fit together: ${registry.error.join('; ')}.`);
+  return buildRegistryHost(registry.value);
+}
+
+function readModels({ environment, config }: Pick<LoadAgentOptions, 'environment' | 'config'>): ModelSettings {
+  if (environment === undefined) {
+    const { openaiBaseUrl: baseUrl, openaiApiKey: apiKey, modelMain: main, modelsSelectable: selectable } = config;
+    return { baseUrl, ...(apiKey === undefined ? {} : { apiKey }), roles: { main }, selectable };
+  }
+  const settings = readModelSettings(environment);
+  if (settings.ok) return settings.value;
+  throw new StartRefused(
+    `the models are not set up:\n${settings.error.map(({ message, remedy }) => `  ✗ ${message} ${remedy}`).join('\n')}`,
+  );
+}
+
+function buildResolvedModels(models: Models, resolve: NonNullable<OracleHooks['resolveModel']>): Models {
+  return {
+    ...models,
+    get(role, params, hooks) {
+      const model = role === 'main' ? resolve({ role: 'main', model: params?.model ?? models.nameOf('main') }) : null;
+      return model === null ? models.get(role, params, hooks) : models.get(role, { ...params, model }, hooks);
+    },
+  };
 }
 
 /** One entry for each ability, whichever tools need it. */
-function planAbilitiesToAsk({ plugins, tools }: PluginRegistry): AbilityToAsk[] {
+function planAbilitiesToAsk({ plugins, tools }: Pick<PluginHost, 'plugins' | 'tools'>): AbilityToAsk[] {
   const titles = new Map(plugins.map(({ name, manifest }) => [name, manifest.title]));
   const asked = new Map<string, AbilityToAsk>();
   for (const { plugin, definition } of tools.values()) {

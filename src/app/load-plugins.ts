@@ -12,7 +12,7 @@ import { createMcpPlugin } from '../../plugins/mcp/plugin.ts';
 import memory from '../../plugins/memory/plugin.ts';
 import room from '../../plugins/room/plugin.ts';
 import userPreferences from '../../plugins/user-preferences/plugin.ts';
-import type { Config, Environment } from '../config.ts';
+import type { Config } from '../config.ts';
 import type { AnyOraclePlugin, PluginManifest } from '../plugin-api/define-oracle-plugin.ts';
 import { readPlugin } from '../plugin-api/read-plugin.ts';
 import { type BootProblem, BootRefused } from '../plugin-host/boot-problem.ts';
@@ -20,32 +20,25 @@ import { buildPluginHost } from '../plugin-host/build-plugin-host.ts';
 import type { BootedPlugins, PluginHostOptions } from '../plugin-host/plugin-host.ts';
 import { type Features, type PluginCandidate, type PluginPlan, resolvePlugins } from '../plugin-host/resolve-plugins.ts';
 import { err, ok, type Result } from '../result.ts';
+import type { PluginOptions } from './plugin-options.ts';
 
 /** Some hold connections, so each host has its own. */
 const createBundled = (): readonly AnyOraclePlugin[] => [clock, room, memory, userPreferences, credits, createMcpPlugin()];
 
-export interface PluginSettings {
+export interface PluginSettings extends Omit<PluginOptions, 'hooks'> {
   readonly config: Pick<Config, 'features' | 'plugins'>;
-  /** Of which each plugin sees what its own schema names. */
-  readonly environment: Environment;
-  /** Besides those of PLUGINS; one with the name of a bundled one takes its place. */
-  readonly given?: readonly AnyOraclePlugin[];
-  /** Off is off, whoever says so: this or FEATURES. Otherwise FEATURES wins. */
-  readonly features?: Features;
-  /** By plugin name, laid over its manifest. */
-  readonly manifestOverrides?: Readonly<Record<string, Partial<PluginManifest>>>;
-  /** Where paths and packages of PLUGINS are looked for. */
-  readonly folder: string;
+  /** Where paths and packages of PLUGINS are looked for; left out: where the process was started. */
+  readonly folder?: string;
 }
 
 export async function planPlugins(settings: PluginSettings): Promise<Result<PluginPlan, readonly BootProblem[]>> {
-  const { config, environment, given = [], manifestOverrides = {}, folder } = settings;
+  const { config, environment = {}, plugins = [], manifestOverrides = {}, folder = process.cwd() } = settings;
   const features = readFeatures(config.features, settings.features);
   const loaded = await Promise.all(config.plugins.map((name) => loadPlugin(name, folder)));
   const named = loaded.flatMap((one) => (one.ok ? [one.value] : []));
   const candidates = [
     ...createBundled().map((plugin) => buildCandidate(plugin, 'bundled', manifestOverrides)),
-    ...[...given, ...named].map((plugin) => buildCandidate(plugin, 'given', manifestOverrides)),
+    ...[...plugins, ...named].map((plugin) => buildCandidate(plugin, 'given', manifestOverrides)),
   ];
   const problems = [...features.problems, ...loaded.flatMap((one) => (one.ok ? [] : [one.error]))];
   problems.push(...planUnknownOverrides(candidates, manifestOverrides));
@@ -73,13 +66,14 @@ function buildCandidate(
   origin: PluginCandidate['origin'],
   manifestOverrides: Readonly<Record<string, Partial<PluginManifest>>>,
 ): PluginCandidate {
-  const overrides = Object.hasOwn(manifestOverrides, plugin.name) ? manifestOverrides[plugin.name] : undefined;
+  const { name } = (plugin ?? {}) as { name?: unknown };
+  const overrides = typeof name === 'string' && Object.hasOwn(manifestOverrides, name) ? manifestOverrides[name] : undefined;
   return overrides === undefined ? { plugin, origin } : { plugin, origin, overrides };
 }
 
 const planUnknownOverrides = (candidates: readonly PluginCandidate[], overrides: Readonly<Record<string, unknown>>): BootProblem[] =>
   Object.keys(overrides)
-    .filter((name) => !candidates.some(({ plugin }) => plugin.name === name))
+    .filter((name) => !candidates.some(({ plugin }) => plugin?.name === name))
     .map((name) => ({
       code: 'boot.plugin.unknown',
       plugin: name,

@@ -14,7 +14,7 @@ export async function runPlugins({ json, settings }: { readonly json: boolean; r
   const read = await loadPluginSettings({ environment: readEnvironment(), settings });
   if (!read.ok) throw configError(read.error);
   const { environment, ...config } = read.value;
-  const plan = await planPlugins({ config, environment, folder: process.cwd() });
+  const plan = await planPlugins({ config, environment });
   if (!plan.ok && json) {
     process.stdout.write(`${JSON.stringify({ problems: plan.error }, null, 2)}\n`);
     process.exitCode = 1;
