@@ -152,7 +152,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     const attempt = attemptsOf(row);
     const waited = clock.now() - row.receivedAt;
     const isWaiting = options.isOutage?.(error) === true || (error instanceof Unavailable && waited < UNAVAILABLE_WAIT_MS);
-    const delay = isWaiting ? Math.min(OUTAGE_RETRY_CAP_MS, Math.max(RETRY.baseMs, waited / 2)) : backOffMs(attempt, RETRY);
+    const delay = isWaiting ? Math.min(OUTAGE_RETRY_CAP_MS, Math.max(RETRY.baseMs, Math.ceil(waited / 2))) : backOffMs(attempt, RETRY);
     try {
       if (error instanceof StorageError) {
         forgiven.set(row.id, (forgiven.get(row.id) ?? 0) + 1);

@@ -194,6 +194,23 @@ test.each([
   await dispatcher.stop();
 });
 
+test('how long it waits is stored in whole ms, however long it has waited already', async () => {
+  const setup = setUp({
+    handle: async () => {
+      setup.clock.advance(2_333);
+      throw new Unavailable('x');
+    },
+  });
+  const { inbox, dispatcher, logger } = setup;
+  dispatcher.start();
+
+  await inbox.receive([incoming('a')]);
+  await settle();
+
+  expect(logger.lines.filter(({ message }) => message.includes('could not be recorded'))).toEqual([]);
+  await dispatcher.stop();
+});
+
 test('a room that can never be looked up does not hold its row for ever', async () => {
   const setup = setUp({
     handle: async () => {
