@@ -130,6 +130,7 @@ async function runTurn(turn: Turn, saver: PruningSaver): Promise<RunOutcome> {
     }
   } finally {
     turn.job.signal.removeEventListener('abort', drain);
+    if (!turn.thread.isEmpty) saver.markLasting();
   }
 }
 

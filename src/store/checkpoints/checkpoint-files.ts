@@ -3,20 +3,21 @@
  * file costs one owner one turn. Open files are few (`maxOpen`); one in use is never closed. A file that is damaged is set aside and replaced:
  * the conversation lives in the transcript, so only the unfinished turn is lost.
  */
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readdirSync, readSync, renameSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import Sqlite, { type Database } from 'better-sqlite3';
 import type { OwnerId } from '../../ids.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { checkpointName } from './checkpoint-name.ts';
-import { PruningSaver } from './pruning-saver.ts';
+import { LASTING, PruningSaver } from './pruning-saver.ts';
 
 export interface CheckpointFiles {
   /** Runs `work` with the owner's saver; the file stays open meanwhile. */
   use<T>(owner: OwnerId, work: (saver: PruningSaver) => Promise<T>): Promise<T>;
   /**
-   * Removes files last written before `before` (wall clock ms), but not of `keep`: owners whose runs are not finished. They hold only a turn, so a
-   * finished one needs none, and whoever makes a new identity for each message must not fill the folder (G14). Returns how many went.
+   * Removes files last written before `before` (wall clock ms), but not of `keep`: owners whose runs are not finished. Most hold only a turn, so a
+   * finished one needs none, and whoever makes a new identity for each message must not fill the folder (G14); one with something that lasts
+   * stays three months longer. Returns how many went.
    */
   removeIdle(options: { before: number; keep: Iterable<OwnerId> }): number;
   /** Open files, for tests and metrics. */
@@ -101,7 +102,9 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
       let removed = 0;
       for (const file of readdirSync(folder)) {
         const name = /^(.+)\.db$/u.exec(file)?.[1];
-        if (name === undefined || kept.has(name) || statSync(join(folder, file)).mtimeMs >= before) continue;
+        if (name === undefined || kept.has(name)) continue;
+        const writtenAt = statSync(join(folder, file)).mtimeMs;
+        if (writtenAt >= before || (writtenAt >= before - LASTING_MS && isLasting(join(folder, file)))) continue;
         const entry = entries.get(name);
         if (entry !== undefined && entry.users > 0) continue;
         entry?.database.close();
@@ -122,12 +125,31 @@ export function createCheckpointFiles({ folder, logger, maxOpen = 64 }: Checkpoi
   };
 }
 
-function setAside(path: string, logger: Logger): void {
-  logger.error({ path }, 'checkpoint file is damaged and was set aside');
-  if (existsSync(path)) renameSync(path, `${path}.damaged`);
-  // A left-over log would be replayed into the new file.
-  for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
+const LASTING_MS = 90 * 24 * 60 * 60_000;
+/** Of the database header (sqlite.org/fileformat2.html). */
+const USER_VERSION_AT = 60;
+
+function isLasting(path: string): boolean {
+  const file = openSync(path, 'r');
+  try {
+    const bytes = Buffer.alloc(4);
+    return readSync(file, bytes, 0, 4, USER_VERSION_AT) === 4 && bytes.readUInt32BE() === LASTING;
+  } finally {
+    closeSync(file);
+  }
 }
+
+/** Kept, with the log that belongs to it, in case somebody can save something; a log that is left over would be replayed into the new file. */
+function setAside(path: string, logger: Logger): void {
+  const aside = [`${path}.damaged`, ...Array.from({ length: MAX_DAMAGED - 1 }, (_, at) => `${path}.damaged.${at + 2}`)];
+  const free = aside.find((name) => !existsSync(name)) ?? `${path}.damaged.${MAX_DAMAGED}`;
+  logger.error({ path: free }, 'checkpoint file is damaged and was set aside');
+  if (existsSync(path)) renameSync(path, free);
+  if (existsSync(`${path}-wal`)) renameSync(`${path}-wal`, `${free}-wal`);
+  rmSync(`${path}-shm`, { force: true });
+}
+/** Of one owner; the last one is replaced. */
+const MAX_DAMAGED = 5;
 
 function openFile(path: string, logger: Logger): Entry {
   const database = new Sqlite(path, { timeout: 5_000 });

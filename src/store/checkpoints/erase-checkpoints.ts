@@ -24,7 +24,7 @@ export function eraseCheckpoints(folder: string, { owner, thread }: { owner: Own
   const database = new Sqlite(path, { timeout: BUSY_TIMEOUT_MS });
   try {
     const tables = database
-      .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('checkpoints', 'writes')")
+      .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('checkpoints', 'writes', 'unreadable_checkpoints')")
       .pluck()
       .all();
     database.transaction(() => {

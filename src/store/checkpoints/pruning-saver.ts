@@ -17,6 +17,9 @@ import {
 import { SqliteSaver } from '@langchain/langgraph-checkpoint-sqlite';
 import type { Database } from 'better-sqlite3';
 
+/** `user_version` of a file: stands in its header, where it can be read without opening the database. */
+export const LASTING = 1;
+
 interface Change {
   readonly apply: () => void;
   readonly resolve: () => void;
@@ -26,6 +29,8 @@ interface Change {
 interface Changes {
   readonly addCheckpoint: (row: readonly unknown[], prune: readonly [string, string, string] | null) => void;
   readonly addWrites: (rows: readonly (readonly unknown[])[], replace: boolean) => void;
+  /** Moves a thread's rows to where nobody looks for them. */
+  readonly setAside: (thread: string, namespace: string) => void;
   /** All or nothing, in one transaction. */
   readonly commit: (changes: readonly Change[]) => void;
 }
@@ -38,7 +43,10 @@ export class PruningSaver extends SqliteSaver {
   /** Writes that are being serialized: a checkpoint that comes after them waits, or they would need a commit of their own. */
   readonly #pending = new Set<Promise<void>>();
 
-  /** @param onUnreadable hears of a row whose content no longer parses; it then counts as absent, so that the turn proceeds. */
+  /**
+   * @param onUnreadable hears of a row whose content does not parse. It will not parse the next time either, so it counts as absent and the turn
+   * proceeds; the row is kept aside (`unreadable_checkpoints`), because the next checkpoint would prune it.
+   */
   constructor(database: Database, onUnreadable: (error: unknown) => void = () => undefined) {
     super(database);
     this.#database = database;
@@ -56,7 +64,9 @@ export class PruningSaver extends SqliteSaver {
     try {
       return await super.getTuple(config);
     } catch (error) {
+      // Busy, full, or damaged as a whole: what is there may be read again, or is the file's matter.
       if (isDatabaseError(error)) throw error;
+      this.#changes?.setAside(readThread(config), (config.configurable?.['checkpoint_ns'] as string | undefined) ?? '');
       this.#onUnreadable(error);
       return undefined;
     }
@@ -118,6 +128,14 @@ export class PruningSaver extends SqliteSaver {
     await stored;
   }
 
+  /** The file holds what outlives a turn (loaded plugins, their fields), so it is kept for longer than one that does not. */
+  markLasting(): void {
+    if (this.#database.pragma('user_version', { simple: true }) === LASTING) return;
+    this.#database.pragma(`user_version = ${LASTING}`);
+    // Out of the log and into the header, once per file: that is where it is looked for.
+    this.#database.pragma('wal_checkpoint(PASSIVE)');
+  }
+
   /** Commits what waits, now. */
   flush(): void {
     const queue = this.#queue;
@@ -148,7 +166,10 @@ function prepareChanges(database: Database): Changes {
   const columns = database.prepare(`SELECT name FROM pragma_table_info('checkpoints')`).pluck().all() as string[];
   if (!columns.includes('owner_seq')) database.exec('ALTER TABLE checkpoints ADD COLUMN owner_seq INTEGER');
   database.exec(`CREATE TABLE IF NOT EXISTS owner_sequence (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
-    INSERT OR IGNORE INTO owner_sequence (id, last) VALUES (1, 0);`);
+    INSERT OR IGNORE INTO owner_sequence (id, last) VALUES (1, 0);
+    CREATE TABLE IF NOT EXISTS unreadable_checkpoints (
+      id INTEGER PRIMARY KEY, thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL, checkpoint_id TEXT NOT NULL,
+      source TEXT NOT NULL, type TEXT, data BLOB, metadata BLOB);`);
   const next = database.prepare('UPDATE owner_sequence SET last = last + 1 WHERE id = 1');
   const insertCheckpoint = database.prepare(
     `INSERT OR REPLACE INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata, owner_seq)
@@ -162,7 +183,20 @@ function prepareChanges(database: Database): Changes {
   const addWrite = insertWrite('OR IGNORE');
   const pruneWrites = database.prepare('DELETE FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ?');
   const pruneCheckpoints = database.prepare('DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id < ?');
+  const keepAside = [
+    `INSERT INTO unreadable_checkpoints (thread_id, checkpoint_ns, checkpoint_id, source, type, data, metadata)
+     SELECT thread_id, checkpoint_ns, checkpoint_id, 'checkpoints', type, checkpoint, metadata FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?`,
+    `INSERT INTO unreadable_checkpoints (thread_id, checkpoint_ns, checkpoint_id, source, type, data)
+     SELECT thread_id, checkpoint_ns, checkpoint_id, 'writes:' || channel, type, value FROM writes WHERE thread_id = ? AND checkpoint_ns = ?`,
+    'DELETE FROM writes WHERE thread_id = ? AND checkpoint_ns = ?',
+    'DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ?',
+  ].map((sql) => database.prepare(sql));
+  const forgetOldest = database.prepare('DELETE FROM unreadable_checkpoints WHERE id <= (SELECT max(id) FROM unreadable_checkpoints) - ?');
   return {
+    setAside: database.transaction((thread: string, namespace: string) => {
+      for (const statement of keepAside) statement.run(thread, namespace);
+      forgetOldest.run(MAX_KEPT_ASIDE);
+    }),
     addCheckpoint(row, prune) {
       next.run();
       insertCheckpoint.run(...row);
@@ -178,6 +212,9 @@ function prepareChanges(database: Database): Changes {
     }),
   };
 }
+
+/** Rows of one file; more are a sign of something that repeats, and the newest tell it (G14). */
+const MAX_KEPT_ASIDE = 100;
 
 function readThread(config: RunnableConfig): string {
   if (!config.configurable) throw new Error('Empty configuration supplied.');

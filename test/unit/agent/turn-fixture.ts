@@ -34,6 +34,7 @@ import type { AuditEntry } from '../../../src/turn/audit.ts';
 import { NO_GRANTS } from '../../../src/turn/principal.ts';
 import type { Downstream } from '../../../src/ucan/downstream.ts';
 import { type ModelServer, startModelServer } from '../../../synapse-dev/model/server.ts';
+import { fakeServices } from '../../fakes/context-services.ts';
 
 export const tool = <S extends z.ZodObject>(definition: ToolDefinition<S>): AnyTool => definition as unknown as AnyTool;
 
@@ -188,6 +189,8 @@ export async function startBench(
   more: {
     tools?: readonly AnyTool[];
     plugins?: readonly AnyOraclePlugin[];
+    /** What contexts stand on, with fakes of every store. */
+    withServices?: boolean;
     options?: Partial<MainRunnerOptions>;
     idleTimeoutMs?: number;
     clock?: Clock;
@@ -224,6 +227,7 @@ export async function startBench(
       marks,
       models,
       host,
+      ...(more.withServices === true ? { services: { ...fakeServices(), host } } : {}),
       matrix: noMatrix,
       authority: { judge: () => null, actingGrants: () => [] },
       downstream: noDownstream,

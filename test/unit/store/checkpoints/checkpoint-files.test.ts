@@ -92,6 +92,43 @@ test('a file that is no database is set aside, and the owner goes on', async () 
   expect(readdirSync(folder)).toContain(`${sha256Base64Url('a')}.db.damaged`);
 });
 
+test('a second damaged file does not replace the first', async () => {
+  const name = sha256Base64Url('a');
+  for (let round = 0; round < 2; round += 1) {
+    writeFileSync(join(folder, `${name}.db`), `round ${round}: no database, but long enough to be looked at `.repeat(20));
+    await files.use(owner('a'), put);
+    files.close();
+    files = createCheckpointFiles({ folder, logger, maxOpen: 2 });
+  }
+
+  expect(
+    readdirSync(folder)
+      .filter((file) => file.includes('damaged'))
+      .sort(),
+  ).toEqual([`${name}.db.damaged`, `${name}.db.damaged.2`]);
+});
+
+test('what outlives its turn is kept for three months, whether its file is open or not', async () => {
+  const day = 24 * 60 * 60_000;
+  const path = (name: string): string => join(folder, `${sha256Base64Url(name)}.db`);
+  for (const name of ['lasting', 'passing']) {
+    await files.use(owner(name), async (saver) => {
+      await put(saver);
+      if (name === 'lasting') saver.markLasting();
+    });
+  }
+  for (const name of ['lasting', 'passing']) utimesSync(path(name), 1, 1);
+
+  const open = files.removeIdle({ before: 30 * day, keep: [] });
+  files.close();
+  files = createCheckpointFiles({ folder, logger, maxOpen: 2 });
+  utimesSync(path('lasting'), 1, 1);
+  const closed = files.removeIdle({ before: 60 * day, keep: [] });
+  const late = files.removeIdle({ before: 100 * day, keep: [] });
+
+  expect([open, closed, late]).toEqual([1, 0, 1]);
+});
+
 test('files nobody used for long are removed, but not those in use or of unfinished runs (G14, G5)', async () => {
   for (const name of ['idle', 'fresh', 'unfinished', 'busy']) await files.use(owner(name), put);
   for (const name of ['idle', 'unfinished', 'busy']) utimesSync(join(folder, `${sha256Base64Url(name)}.db`), 1, 1);

@@ -55,6 +55,38 @@ test('a row that no longer parses counts as absent and is reported', async () =>
   expect(seen).toHaveLength(1);
 });
 
+test('what cannot be read is kept aside, out of the way of what comes after it', async () => {
+  const database = new Sqlite(':memory:');
+  const saver = new PruningSaver(database);
+  await putChain(saver, 1);
+  database.exec(`UPDATE checkpoints SET checkpoint = '{"broken'`);
+  await saver.getTuple({ configurable: { thread_id: 't' } });
+
+  await putChain(saver, 5);
+
+  expect(await saver.getTuple({ configurable: { thread_id: 't' } })).toBeDefined();
+  const aside = database.prepare('SELECT source, data FROM unreadable_checkpoints ORDER BY id').all() as {
+    source: string;
+    data: unknown;
+  }[];
+  expect(aside.map(({ source, data }) => [source, String(data)])).toEqual([
+    ['checkpoints', '{"broken'],
+    ['writes:messages', '"w0"'],
+  ]);
+});
+
+test('an error of the database is no reason to set anything aside: it may be read the next time', async () => {
+  const database = new Sqlite(':memory:');
+  const saver = new PruningSaver(database);
+  await putChain(saver, 1);
+  database.exec('ALTER TABLE writes RENAME TO gone');
+
+  await expect(saver.getTuple({ configurable: { thread_id: 't' } })).rejects.toThrow('no such table');
+  database.exec('ALTER TABLE gone RENAME TO writes');
+
+  expect(await saver.getTuple({ configurable: { thread_id: 't' } })).toBeDefined();
+});
+
 test('writes share the commit of the checkpoint they lead to, and the input that of the first step', async () => {
   const database = new Sqlite(':memory:');
   let commits = 0;
