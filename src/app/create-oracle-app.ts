@@ -23,7 +23,9 @@ export type { Oracle, PluginStatus };
 export { BootRefused, StartRefused };
 
 /** Settings by their names in docs/configuration.md, and those of plugins. */
-export type OracleSettings = { readonly [Name in keyof typeof configSchema.shape]?: string | undefined } & Readonly<Record<string, string | undefined>>;
+export type OracleSettings = { readonly [Name in keyof typeof configSchema.shape]?: string | undefined } & Readonly<
+  Record<string, string | undefined>
+>;
 
 export interface OracleAppOptions extends Omit<PluginOptions, 'environment'> {
   /** Laid over the environment and `.env`, from which everything else is read. */

@@ -4,6 +4,7 @@ import type { ErrorCode } from '../errors.ts';
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Depths, Metrics } from '../observe/metrics.ts';
 import type { Outbox } from '../outbox/outbox.ts';
+import type { PluginStatus } from '../plugin-host/plugin-host.ts';
 import type { RunObservation } from '../runs/execute-run.ts';
 import type { Projection } from '../runs/projection.ts';
 import type { Health } from '../sidecar/deps.ts';
@@ -102,10 +103,13 @@ export interface Parts {
   /** The last request to the homeserver was answered. */
   readonly homeserver: boolean;
   readonly agent: boolean;
+  /** Of the plugins that this process was started with. */
+  readonly plugins?: PluginStatus;
 }
+const MAX_DETAIL_CHARS = 2_000;
 
 /** Ready means: what arrives now is stored, worked on and answered. */
-export function readHealth(store: Store, outbox: Outbox, { account, homeserver, agent }: Parts): Health {
+export function readHealth(store: Store, outbox: Outbox, { account, homeserver, agent, plugins }: Parts): Health {
   const parked = outbox.parked();
   const parts = [
     { name: 'database', ok: store.writable(), ...(store.writable() ? {} : { detail: 'the database cannot be written' }) },
@@ -114,6 +118,18 @@ export function readHealth(store: Store, outbox: Outbox, { account, homeserver, 
     { name: 'agent', ok: agent, ...(agent ? {} : { detail: 'the agent is still loading' }) },
     // Shown, but no reason to be taken out of service: other events flow.
     { name: 'outbox', ok: true, ...(parked === 0 ? {} : { detail: `${parked} events were refused by the homeserver` }) },
+    ...(plugins === undefined ? [] : [{ name: 'plugins', ok: true, detail: describePlugins(plugins).slice(0, MAX_DETAIL_CHARS) }]),
   ];
   return { live: true, ready: parts.every(({ ok }) => ok), parts };
+}
+
+/** What is loaded was decided at the start and cannot go bad: told, so that nobody has to ask a shell why something is missing. */
+function describePlugins({ loaded, excluded, softGaps }: PluginStatus): string {
+  return [
+    `${loaded.length} loaded: ${loaded.map(({ name }) => name).join(', ')}`,
+    ...(excluded.length === 0
+      ? []
+      : [`${excluded.length} not loaded: ${excluded.map(({ name, reason }) => `${name} (${reason})`).join(', ')}`]),
+    ...softGaps.map(({ plugin, missing }) => `${plugin} works without ${missing}`),
+  ].join('; ');
 }

@@ -1,6 +1,6 @@
 /** The numbers an operator's alarms stand on: each refusal and failure once, under its code. */
 import { expect, test } from 'vitest';
-import { countResumes, observeAdmission, readDepths } from '../../../src/app/observe-work.ts';
+import { countResumes, observeAdmission, readDepths, readHealth } from '../../../src/app/observe-work.ts';
 import type { OutboxTxnId, RunId } from '../../../src/ids.ts';
 import { createMetrics } from '../../../src/observe/metrics.ts';
 import type { Frame, Run } from '../../../src/runs/run.ts';
@@ -81,4 +81,27 @@ test('each time that a run goes on is counted, its first start is not', async ()
   view.onFrames([run(3, 'resumed')], EMPTY_FOLD);
 
   expect(await metrics.registry.metrics()).toContain('matrix_oracle_runs_resumed_total 1');
+});
+
+test('health names the plugins that are loaded, and why the others are not; none of it makes the process unready', () => {
+  const { store, outbox } = buildCore();
+  const up = { account: true, homeserver: true, agent: true };
+  const plugins = {
+    loaded: [
+      { name: 'clock', version: '1', visibility: 'always', origin: 'bundled', because: 'on unless switched off' },
+      { name: 'notes', version: '1', visibility: 'always', origin: 'given', because: 'switched on' },
+    ],
+    excluded: [{ name: 'mcp', reason: 'not configured: set MCP_CONFIG_FILE' }],
+    softGaps: [{ plugin: 'notes', missing: 'memory' }],
+  } as const;
+
+  const { ready, parts } = readHealth(store, outbox, { ...up, plugins });
+
+  expect(ready).toBe(true);
+  expect(parts.find(({ name }) => name === 'plugins')).toEqual({
+    name: 'plugins',
+    ok: true,
+    detail: '2 loaded: clock, notes; 1 not loaded: mcp (not configured: set MCP_CONFIG_FILE); notes works without memory',
+  });
+  expect(readHealth(store, outbox, up).parts.some(({ name }) => name === 'plugins')).toBe(false);
 });
