@@ -243,6 +243,18 @@ describe('stand-ins of a role', () => {
 });
 
 describe('hooks of a run', () => {
+  test('stay when tools are bound', async () => {
+    const server = await start(recorded('openai-tool'));
+    const seen: CallUsage[] = [];
+    const model = modelsOf({ baseUrl: server.url, roles: { main: 'm' } }).get('main', {}, { onUsage: (usage) => void seen.push(usage) });
+    const tool = { type: 'function', function: { name: 'look_up', description: 'd', parameters: { type: 'object', properties: {} } } };
+
+    for await (const _ of (await model.bindTools?.([tool])?.stream('Hi')) ?? []);
+
+    expect(seen).toEqual([{ model: 'm', inputTokens: 60, outputTokens: 17, estimated: false }]);
+    expect(server.asked[0]?.body['tools']).toHaveLength(1);
+  });
+
   test('a call that may not be made is not made (G8)', async () => {
     const server = await start(recorded('openai'));
     const models = modelsOf({ baseUrl: server.url, roles: { main: 'm' } });

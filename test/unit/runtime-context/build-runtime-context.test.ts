@@ -134,6 +134,17 @@ test('a payload of emit.toolCall is checked and bounded (G14)', () => {
   expect(() => context.emit.toolCall({ id: 'x', name: 'step', status: 'done', output: 'y'.repeat(20_000) })).toThrow('too large');
 });
 
+test('emit.toolCall is understood in the words of this family as well, and means the call that runs', () => {
+  const { context, frames } = setUp();
+  context.emit.toolCall({ toolName: 'step', args: { a: 1 } });
+  context.emit.toolCall({ toolName: 'step', eventId: 'x', status: 'done', output: 'ok' });
+
+  expect(frames).toEqual([
+    { id: 'c1', name: 'step', status: 'isRunning', args: { a: 1 } },
+    { id: 'x', name: 'step', status: 'done', output: 'ok' },
+  ]);
+});
+
 test('every kind of frame that a plugin emits is checked, bounded and rid of secrets (G12, G14)', () => {
   const { context, emitted } = setUp();
   const { emit } = context;
