@@ -177,7 +177,7 @@ export function createParked({ store, clock, inbox }: { store: Store; clock: Clo
       }
     },
     end(tx, before, limit) {
-      const rows = tx.all(parkedRows().select(columns).where('parked_at', '<=', before).orderBy('id').limit(limit));
+      const rows = tx.all(parkedRows().select(columns).where('parked_at', '<=', before).orderBy('parked_at').limit(limit));
       for (const { id } of rows) tx.run(sql.deleteFrom('inbox').where('id', '=', id));
       return rows.map(readRow);
     },

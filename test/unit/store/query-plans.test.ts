@@ -9,6 +9,7 @@ import type { Store, Tx } from '../../../src/store/store.ts';
 import { newNonce, signContent } from '../../../src/ucan/mint.ts';
 import { ALICE_KEY, buildCore, ORACLE_KEY } from '../../fakes/core.ts';
 import { ALICE, BOB, incoming, OTHER_ROOM, ROOM } from '../../fakes/events.ts';
+import { encrypted } from '../../fakes/fake-reveal.ts';
 import { memoryStore, settle } from '../../fakes/memory-store.ts';
 
 function recordingStore(): { store: Store; statements: Map<string, readonly unknown[]> } {
@@ -61,6 +62,21 @@ test('no statement of a turn reads a whole table (G16)', async () => {
   );
   await settle();
   expect(core.admitted.slice(-2)).toEqual(['admitted:edit', 'stopped:author']);
+  // One that has no key for a while: set aside, told, taken up, and answered because nothing was said since.
+  core.watch.start();
+  core.crypto.bring('here');
+  await core.take(encrypted('i', { session: 'here', index: 0 }, { roomId: OTHER_ROOM }));
+  await core.inbox.receive([encrypted('j', { session: 'late', index: 0 }, { roomId: OTHER_ROOM })]);
+  await core.admit.handle(core.claim(OTHER_ROOM));
+  core.clock.advance(3_000);
+  await core.admit.handle(core.claim(OTHER_ROOM));
+  core.crypto.sync();
+  await core.clock.advanceAsync(70_000).then(() => settle());
+  core.crypto.bring('late');
+  await settle();
+  await core.admit.handle(core.claim(OTHER_ROOM));
+  expect(core.admitted.slice(-3)).toEqual(['parked:missing_key', 'refused:CANNOT_READ', 'admitted:direct']);
+  await core.watch.stop();
   core.transcript.newest('$a' as SessionId, { limit: 10 });
   core.transcript.overheard(ROOM, 10);
   core.outbox.due(core.clock.now(), { limit: 10, busy: new Set() });
