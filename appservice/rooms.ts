@@ -298,6 +298,9 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
     async encryption(room) {
       if (!(await isEncryptedRoom(room))) return null;
       const { rotation, historyVisibility, members } = await wholeSnapshotOf(room);
+      // Thrown out, and its state can still be read: nothing can be sent, so nobody gets a key. The homeserver would say the same of the event.
+      if (members.get(oracle)?.membership !== 'join')
+        throw new MatrixError({ errcode: 'M_FORBIDDEN', status: 403, retryAfterMs: null, certain: true });
       return {
         roomId: room,
         readers: planReaders({ members, historyVisibility }),

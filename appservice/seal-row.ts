@@ -6,6 +6,7 @@
  */
 import type { RoomId } from '../src/ids.ts';
 import { canonicalJson, isJsonObject, type JsonObject } from '../src/json.ts';
+import type { Logger } from '../src/observe/logger.ts';
 import type { Outbox, OutboxRow } from '../src/outbox/outbox.ts';
 import { TOO_LARGE_SEALED } from '../src/outbox/park-reason.ts';
 import { CryptoUnavailable, type RoomEncryption } from './crypto/crypto-service.ts';
@@ -14,6 +15,7 @@ import type { SendRequest } from './plan-request.ts';
 
 export interface SealRowOptions {
   readonly outbox: Pick<Outbox, 'seal'>;
+  readonly logger: Logger;
   /** Null: plain text may go into the room. @throws MatrixError when nobody can say. */
   readonly encryption: ((room: RoomId) => Promise<RoomEncryption | null>) | undefined;
   /** Content of the encrypted event. @throws CryptoUnavailable, MatrixError. */
@@ -26,7 +28,19 @@ export type SealedRow = { readonly kind: 'ready'; readonly row: OutboxRow } | { 
 /** @throws MatrixError when nobody can say whether the room is encrypted, CryptoUnavailable while it cannot be done. */
 export type SealRow = (row: OutboxRow, request: SendRequest) => Promise<SealedRow>;
 
-export function createSealRow({ outbox, encryption, seal, signal }: SealRowOptions): SealRow {
+export function createSealRow({ outbox, logger, encryption, seal, signal }: SealRowOptions): SealRow {
+  /** What the homeserver says of keys is not said of the event: it must never be given up for it, nor its device be made again. */
+  function aboutKeys(error: unknown, row: OutboxRow): unknown {
+    if (error instanceof CryptoUnavailable) return error;
+    if (isMatrixError(error)) {
+      if (isOutage(error) || error.status === 429 || error.errcode === 'ABORTED') return error;
+      return new CryptoUnavailable(`keys: ${error.errcode} ${error.status}`, { cause: error });
+    }
+    // A bug. The row is tried again, and holds up no other one.
+    logger.error({ txn_id: row.txn_id, room_id: row.room_id, err: error }, 'an event could not be encrypted');
+    return new CryptoUnavailable('encryption failed', { cause: error });
+  }
+
   return async (row, request) => {
     if (encryption === undefined || row.sealed !== null || !isSealable(row)) return { kind: 'ready', row };
     const room = await orAborted(encryption(row.room_id), signal);
@@ -34,7 +48,7 @@ export function createSealRow({ outbox, encryption, seal, signal }: SealRowOptio
     if (seal === undefined) return { kind: 'unsendable', reason: 'encrypted room' };
     const content = contentOf(request);
     const sealed = await orAborted(seal({ type: row.event_type, content }, room), signal).catch((error: unknown) => {
-      throw aboutKeys(error);
+      throw aboutKeys(error, row);
     });
     const problem = decideSealProblem(sealed, content);
     return problem === null ? { kind: 'ready', row: await outbox.seal(row, sealed) } : { kind: 'unsendable', reason: problem };
@@ -66,12 +80,6 @@ export function decideSealProblem(sealed: JsonObject, content: JsonObject): stri
   const [inside, outside] = [canonicalJson(content['m.relates_to'] ?? null), canonicalJson(sealed['m.relates_to'] ?? null)];
   if (!inside.ok || !outside.ok || inside.value !== outside.value) return 'encryption lost the relation';
   return Buffer.byteLength(JSON.stringify(sealed)) > MAX_SEALED_BYTES ? TOO_LARGE_SEALED : null;
-}
-
-/** What the homeserver says of keys is not said of the event: it must never be given up for it, nor its device be made again. */
-function aboutKeys(error: unknown): unknown {
-  if (!isMatrixError(error) || isOutage(error) || error.status === 429 || error.errcode === 'ABORTED') return error;
-  return new CryptoUnavailable(`keys: ${error.errcode} ${error.status}`, { cause: error });
 }
 
 async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {

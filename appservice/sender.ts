@@ -61,6 +61,8 @@ export interface Sender {
 }
 
 const MAX_IN_FLIGHT = 16;
+/** Beside them. */
+const MAX_SEALING = 64;
 /** Rows looked at per round, when some of them wait for others. */
 const MAX_LOOKED_AT = 200;
 /** While the gate is closed, this many lanes are tried per probe: one that always fails must not keep it shut. */
@@ -98,9 +100,18 @@ export function createSender(options: SenderOptions): Sender {
   const { outbox, connection, clock, logger } = options;
   const busy = new Map<string, Promise<void>>();
   const abort = new AbortController();
-  const sealRow = createSealRow({ outbox, encryption: options.encryption, seal: options.seal, signal: abort.signal });
+  const { seal } = options;
+  const sealRow = createSealRow({
+    outbox,
+    logger,
+    encryption: options.encryption,
+    seal: seal === undefined ? undefined : (...event) => besideOthers(() => seal(...event)),
+    signal: abort.signal,
+  });
   let running = false;
   let outageAttempts = 0;
+  /** Rows in hand that are being encrypted: they wait for each other and for servers that hold keys, and must hold up no other room meanwhile. */
+  let sealing = 0;
   /** Monotonic; before it nothing is tried. */
   let gateOpensAt = 0;
   let timer: Timer | null = null;
@@ -120,7 +131,7 @@ export function createSender(options: SenderOptions): Sender {
       wakeIn(wait);
       return;
     }
-    const limit = (outageAttempts > 0 ? PROBES : MAX_IN_FLIGHT) - busy.size;
+    const limit = (outageAttempts > 0 ? PROBES : MAX_IN_FLIGHT) + Math.min(sealing, MAX_SEALING) - busy.size;
     if (limit > 0) {
       let free = limit;
       for (const row of outbox.due(clock.now(), {
@@ -223,6 +234,16 @@ export function createSender(options: SenderOptions): Sender {
     if (ready.kind === 'unsendable') return ready;
     const request = planRequest(ready.row, edits);
     return request.kind === 'unsendable' ? request : put(ready.row, request);
+  }
+
+  async function besideOthers<T>(work: () => Promise<T>): Promise<T> {
+    sealing += 1;
+    pump();
+    try {
+      return await work();
+    } finally {
+      sealing -= 1;
+    }
   }
 
   async function put(row: OutboxRow, { path, body, ts }: SendRequest): Promise<Sent> {

@@ -228,7 +228,7 @@ async function play(steps: readonly Step[]) {
   for (const one of steps) await take(one);
   // What is left goes out at last.
   homeserver.start();
-  for (let second = 0; second < 240 && process.outbox.depth() > 0; second += 1) await clock.advanceAsync(1_000);
+  for (let look = 0; look < 400 && process.outbox.depth() > 0; look += 1) await clock.advanceAsync(5_000);
   const states = store.read.all(store.sql.selectFrom('outbox').select(['state', 'error']));
   const stopped = process.sender.stop();
   await clock.advanceAsync(6_000);

@@ -390,6 +390,16 @@ describe('an encrypted room', () => {
     expect((await rooms.encryption(room))?.readers).toHaveLength(201);
   });
 
+  test('that the oracle was thrown out of gets no key, as nothing can be sent there', async () => {
+    const room = openRoom({ encrypted: true });
+    await rooms.encryption(room);
+    homeserver.leave(room, ORACLE);
+    pushed(room, 'm.room.member', ORACLE);
+    homeserver.trouble(/state$/u, { kind: 'answer', status: 200, body: [{ type: 'm.room.create', state_key: '', content: {} }] });
+
+    await expect(rooms.encryption(room)).rejects.toMatchObject({ errcode: 'M_FORBIDDEN', status: 403 });
+  });
+
   test('that cannot be looked up is an error, never "no readers"', async () => {
     const room = openRoom({ encrypted: true });
     await rooms.encryption(room);
@@ -438,8 +448,8 @@ describe('an encrypted room', () => {
     answers[0]?.([create]);
     expect(await askedToo).toBe(true);
     await commits();
-    answers[1]?.([create, { type: 'm.room.member', state_key: ALICE, content: { membership: 'join' } }]);
-    expect(await asked).toMatchObject({ readers: [ALICE] });
+    answers[1]?.([create, { type: 'm.room.member', state_key: ORACLE, content: { membership: 'join' } }]);
+    expect(await asked).toMatchObject({ readers: [ORACLE] });
   });
 
   test('is not made by an event with another key', async () => {

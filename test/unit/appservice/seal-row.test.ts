@@ -392,6 +392,34 @@ describe('while it cannot be encrypted', () => {
     expect(sent()).toHaveLength(1);
   });
 
+  test('because of a bug: it is tried again, and no other room waits for it (G4)', async () => {
+    sealer.failures.push(new Error('a bug'));
+    await put('answer.1', { lane: 'encrypted' });
+    await settle();
+    const waiting = rowOf('answer.1');
+    room = homeserver.createRoom({ creator: ALICE, invite: [ORACLE] }) as RoomId;
+    homeserver.join(room, ORACLE);
+    await put('answer.2', { lane: 'clear' });
+    await settle();
+
+    expect(waiting).toMatchObject({ state: 'ready', error: 'encryption failed' });
+    expect(sent().map(({ content }) => content['body'])).toEqual(['secret answer.2']);
+    await pass(2);
+    expect(rowOf('answer.1')?.state).toBe('sent');
+  });
+
+  test('because keys of many rooms are slow to come: rooms without encryption do not wait (G4)', async () => {
+    await restart({ seal: () => new Promise(() => undefined) });
+    for (let n = 0; n < 30; n += 1) await put(`answer.${n}`, { lane: `lane ${n}` });
+    await settle();
+    room = homeserver.createRoom({ creator: ALICE, invite: [ORACLE] }) as RoomId;
+    homeserver.join(room, ORACLE);
+    await put('clear.1', { lane: 'clear' });
+    await settle();
+
+    expect(sent().map(({ content }) => content['body'])).toEqual(['secret clear.1']);
+  });
+
   test('a stop waits for it at most 5 s, and sends nothing afterwards', async () => {
     const late = Promise.withResolvers<JsonObject>();
     await restart({ seal: () => late.promise });
@@ -445,6 +473,15 @@ describe('what cannot be sent', () => {
     await settle();
 
     expect(rowOf('answer.1')?.state).toBe('sent');
+  });
+
+  test('into a room that the oracle was thrown out of: it is given up, and nobody gets a key', async () => {
+    homeserver.leave(room, ORACLE);
+    await put('answer.1');
+    await settle();
+
+    expect(rowOf('answer.1')).toMatchObject({ state: 'parked', error: 'M_FORBIDDEN 403' });
+    expect(sealer.sealed).toEqual([]);
   });
 
   test('without an engine it is given up, as nothing may go in the clear (G11)', async () => {
