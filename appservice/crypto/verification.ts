@@ -39,7 +39,7 @@ export interface VerificationMessage {
 export type PostVerification = (message: VerificationMessage) => Promise<void>;
 
 export interface VerificationOptions {
-  readonly engine: Pick<Engine, 'call' | 'markSent' | 'receive' | 'userId'>;
+  readonly engine: Pick<Engine, 'userId' | 'call' | 'markSent' | 'receive' | 'trackUsers'>;
   readonly outgoing: Outgoing;
   readonly post: PostVerification;
   readonly mailbox: Pick<VerificationMailbox, 'release'>;
@@ -72,8 +72,8 @@ export interface VerificationMailbox {
 }
 
 /**
- * A client that confirms at once may get our MAC and our "done" in one answer; matrix-js-sdk 43 handles them side by side and drops the second, and its
- * verification never ends. So "done" waits for theirs, which says that the MAC was read, or for as long as this.
+ * Two messages that reach a client in one answer are handled side by side by matrix-js-sdk 43, which may drop the second, and then its verification never
+ * ends (seen). So "done" waits for theirs, which says that our MAC was read, or for as long as this.
  */
 const DONE_AFTER_MS = 5_000;
 
@@ -112,9 +112,10 @@ export function createVerificationMailbox({ post, clock, logger }: VerificationM
   };
 }
 
-function readFlow(content: JsonObject): string | null {
-  const relation = content['m.relates_to'];
-  return isJsonObject(relation) && typeof relation['event_id'] === 'string' ? relation['event_id'] : null;
+/** The id by which both sides call a verification: of its request in a room, of its own by to-device. */
+function readFlow({ 'm.relates_to': relation, transaction_id: transaction }: JsonObject): string | null {
+  if (isJsonObject(relation)) return typeof relation['event_id'] === 'string' ? relation['event_id'] : null;
+  return typeof transaction === 'string' ? transaction : null;
 }
 
 const buildVerificationMessage = ({ id, roomId, eventType, body }: RoomMessage): VerificationMessage => ({
@@ -128,16 +129,34 @@ export function createVerification({ engine, outgoing, post, mailbox, mayVerify,
   const lock = createLock();
   const active = new LRUCache<UserId, boolean>({ max: PEOPLE });
   const told = new LRUCache<string, 'shown' | 'done'>({ max: PEOPLE });
+  /** Verifications in which they have confirmed. */
+  const confirmed = new LRUCache<string, true>({ max: PEOPLE });
 
   /** Every step that is ours to take with this person, until nothing is left to do but wait. */
   async function drive(user: UserId, may: boolean): Promise<void> {
     if (user === engine.userId) return;
     active.set(user, may);
-    const { requests, flows } = await engine.call('verify', (machine) => advance(machine, user, may));
+    const theyConfirmed = (flow: string): boolean => confirmed.has(flow);
+    const { requests, flows } = await engine.call('verify', (machine) => advance(machine, user, { may, theyConfirmed }));
     for (const flow of flows) await tell(user, flow);
     for (const request of requests) await outgoing.send(request);
     // The engine's own part: its key, its "done", and the signature.
     await outgoing.flush();
+  }
+
+  async function driveByToDevice(user: UserId): Promise<void> {
+    const may = await mayVerify(user);
+    // The engine dropped a request of a device that it did not know; asked now, it takes the next.
+    if (may && user !== engine.userId) await learnDevices(user);
+    await drive(user, may);
+  }
+  async function learnDevices(user: UserId): Promise<void> {
+    await engine.trackUsers([user]);
+    await outgoing.askForDevices();
+  }
+  function noteConfirmation({ type, content }: JsonObject): void {
+    const flow = type === 'm.key.verification.mac' && isJsonObject(content) ? readFlow(content) : null;
+    if (flow !== null) confirmed.set(flow, true);
   }
 
   async function tell(user: UserId, { id, room, emoji, isDone }: Flow): Promise<void> {
@@ -171,15 +190,20 @@ export function createVerification({ engine, outgoing, post, mailbox, mayVerify,
   return {
     receive: (event, room, { user, mayVerify: may }) =>
       guarded(async () => {
+        // The engine drops a request of a device that it does not know.
+        if (may && event['type'] === 'm.room.message') await learnDevices(user);
         // Forgets verifications that are over: the engine takes one of them for another one that is going on, and cancels both.
         await engine.receive(NOTHING);
         await engine.call('receive_verification', (machine) =>
           machine.receiveVerificationEvent(JSON.stringify(event), new wasm.RoomId(room)),
         );
+        noteConfirmation(event);
         await drive(user, may);
       }, user),
     async received(events) {
-      for (const user of readSenders(events)) await guarded(async () => drive(user, await mayVerify(user)), user);
+      const own = events.filter(isVerification).map(({ event }) => event);
+      for (const event of own) noteConfirmation(event);
+      for (const user of readSenders(own)) await guarded(() => driveByToDevice(user), user);
     },
     async sent(txnId, eventId) {
       const id = readVerifyTxnId(txnId);
@@ -197,15 +221,17 @@ export function createVerification({ engine, outgoing, post, mailbox, mayVerify,
 
 const NOTHING = { events: [], changed: [], left: [], oneTimeKeys: null, unusedFallback: null } as const;
 
-function readSenders(events: readonly ReceivedToDevice[]): Set<UserId> {
-  const senders = new Set<UserId>();
-  for (const { kind, event } of events) {
-    const { type, sender } = event;
-    const user = parseUserId(sender);
-    const isReadable = kind === 'plain' || kind === 'decrypted';
-    if (isReadable && typeof type === 'string' && type.startsWith('m.key.verification.') && user.ok) senders.add(user.value);
-  }
-  return senders;
+function isVerification({ kind, event: { type } }: ReceivedToDevice): boolean {
+  const isReadable = kind === 'plain' || kind === 'decrypted';
+  return isReadable && typeof type === 'string' && type.startsWith('m.key.verification.');
+}
+function readSenders(events: readonly JsonObject[]): Set<UserId> {
+  return new Set(
+    events.flatMap(({ sender }) => {
+      const user = parseUserId(sender);
+      return user.ok ? [user.value] : [];
+    }),
+  );
 }
 
 /** Of one verification, as far as it is to be told. */
@@ -218,7 +244,7 @@ interface Flow {
 }
 
 /** Runs inside one call of the engine: its objects must not outlive it. */
-async function advance(machine: wasm.OlmMachine, user: UserId, may: boolean): Promise<{ requests: OutgoingRequest[]; flows: Flow[] }> {
+async function advance(machine: wasm.OlmMachine, user: UserId, policy: Policy): Promise<{ requests: OutgoingRequest[]; flows: Flow[] }> {
   const requests: OutgoingRequest[] = [];
   const flows: Flow[] = [];
   for (const request of machine.getVerificationRequests(new wasm.UserId(user))) {
@@ -227,27 +253,32 @@ async function advance(machine: wasm.OlmMachine, user: UserId, may: boolean): Pr
     flows.push({
       id: request.flowId,
       room: (request.roomId?.toString() ?? null) as RoomId | null,
-      emoji: may && sas !== null ? describeSas(sas) : null,
+      emoji: policy.may && sas !== null ? describeSas(sas) : null,
       isDone: request.isDone(),
     });
-    requests.push(...(await takeStep(request, sas, readFacts(request, { verification, sas, may }))));
+    requests.push(...(await takeStep(request, sas, readFacts(request, { verification, sas, policy }))));
   }
   return { requests, flows };
 }
 
+interface Policy {
+  readonly may: boolean;
+  readonly theyConfirmed: (flow: string) => boolean;
+}
 interface Parts {
   readonly verification: wasm.Sas | wasm.Qr | undefined;
   readonly sas: wasm.Sas | null;
-  readonly may: boolean;
+  readonly policy: Policy;
 }
-const readFacts = (request: wasm.VerificationRequest, { verification, sas, may }: Parts): VerificationFacts => ({
-  mayVerify: may,
+const readFacts = (request: wasm.VerificationRequest, { verification, sas, policy }: Parts): VerificationFacts => ({
+  mayVerify: policy.may,
   isOver: request.isDone() || request.isCancelled() || request.timedOut() || request.isPassive(),
   isRequested: request.phase() === wasm.VerificationRequestPhase.Requested && !request.weStarted(),
   offersEmoji: request.theirSupportedMethods?.includes(wasm.VerificationMethod.SasV1) ?? false,
   method: verification === undefined ? 'none' : sas === null ? 'other' : 'emoji',
   isAccepted: sas !== null && (sas.weStarted() || sas.hasBeenAccepted()),
   canBeShown: sas?.canBePresented() ?? false,
+  theyConfirmed: policy.theyConfirmed(request.flowId),
   isConfirmed: sas?.haveWeConfirmed() ?? false,
 });
 

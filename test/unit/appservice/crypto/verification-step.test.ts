@@ -9,9 +9,11 @@ const REQUESTED: VerificationFacts = {
   method: 'none',
   isAccepted: false,
   canBeShown: false,
+  theyConfirmed: false,
   isConfirmed: false,
 };
 const STARTED: VerificationFacts = { ...REQUESTED, isRequested: false, method: 'emoji' };
+const SHOWN: VerificationFacts = { ...STARTED, isAccepted: true, canBeShown: true };
 
 test.each<[string, VerificationFacts, string]>([
   ['a request is accepted', REQUESTED, 'accept_request'],
@@ -21,9 +23,11 @@ test.each<[string, VerificationFacts, string]>([
   ['their start is accepted', STARTED, 'accept_emoji'],
   ['a code instead of emoji is declined', { ...STARTED, method: 'other' }, 'cancel'],
   ['before both keys are here there is nothing to confirm', { ...STARTED, isAccepted: true }, 'wait'],
-  ['with both keys it is confirmed', { ...STARTED, isAccepted: true, canBeShown: true }, 'confirm'],
-  ['it is confirmed once', { ...STARTED, isAccepted: true, canBeShown: true, isConfirmed: true }, 'wait'],
-  ['who lost the right in between is declined', { ...STARTED, isAccepted: true, canBeShown: true, mayVerify: false }, 'cancel'],
+  ['the person confirms first', SHOWN, 'wait'],
+  ['then it is confirmed', { ...SHOWN, theyConfirmed: true }, 'confirm'],
+  ['it is confirmed once', { ...SHOWN, theyConfirmed: true, isConfirmed: true }, 'wait'],
+  ['a confirmation before the keys is none', { ...SHOWN, canBeShown: false, theyConfirmed: true }, 'wait'],
+  ['who lost the right in between is declined', { ...SHOWN, theyConfirmed: true, mayVerify: false }, 'cancel'],
   ['what is over is left alone', { ...REQUESTED, mayVerify: false, isOver: true }, 'wait'],
 ])('%s', (_name, facts, step) => {
   expect(decideVerificationStep(facts)).toBe(step);
