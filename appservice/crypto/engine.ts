@@ -55,6 +55,7 @@ export type DeviceShield =
 export interface Decrypted {
   /** Of the engine: type and content from inside, the rest from outside. */
   readonly event: JsonObject;
+  /** What the outside says. Proven only by a shield that knows the device: a forged one is `mismatched_sender` (measured, 18.9.0). */
   readonly sender: string;
   readonly senderDevice: string | null;
   /** Curve25519 of the device, unpadded base64. */
