@@ -3,11 +3,26 @@ import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
+import { buildSystemPrompt } from '../../../src/agent/prompt.ts';
+import { createToolBinder, createToolSet } from '../../../src/agent/tool-set.ts';
 import type { RunId, SessionId } from '../../../src/ids.ts';
+import { createModels } from '../../../src/models/models.ts';
+import type { AnyOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import { createTranscript } from '../../../src/sessions/transcript.ts';
 import { openStore, type Store } from '../../../src/store/store.ts';
+import { systemClock } from '../../../src/system-clock.ts';
 import { textReply, toolCallsReply } from '../../../synapse-dev/model/reply.ts';
-import { type Bench, fakeRun, startBench, tool } from './turn-fixture.ts';
+import { echo, onDemand, plugin, recordingMiddleware } from './recording-plugin.ts';
+import { type Bench, fakeRun, hostOf, startBench, tool } from './turn-fixture.ts';
+
+const FACTS = {
+  oracleName: 'Oracle',
+  room: { kind: 'direct', name: null },
+  user: '@alice:test',
+  localTime: '2026-11-30T13:00:59+01:00',
+  weekday: 'Monday',
+  timeZone: null,
+} as const;
 
 const open: { close(): unknown }[] = [];
 afterEach(async () => {
@@ -35,7 +50,7 @@ async function fillThread(store: Store, length: number): Promise<void> {
 }
 
 /** Rows, pages and bytes that one turn with one tool call leaves, and what it sends to the model. */
-async function measureTurn(length: number) {
+async function measureTurn(length: number, plugins: readonly AnyOraclePlugin[] = []) {
   const store = openStore({ path: ':memory:', now: 0 });
   open.push(store);
   await fillThread(store, length);
@@ -44,6 +59,7 @@ async function measureTurn(length: number) {
   let readRows = 0;
   const bench: Bench = await startBench({
     tools: [noon],
+    plugins,
     options: {
       contextMessages: 16,
       transcript: {
@@ -85,6 +101,40 @@ test('a turn in a thread of 2,000 messages reads, writes and sends what it does 
   expect({ ...long, bytes: 0 }).toEqual({ ...short, bytes: 0 });
   expect(short).toMatchObject({ readRows: 16, checkpoints: 2 });
   expect(short.bytes).toBeLessThan(10_000);
+});
+
+test('a plugin whose hooks are around calls costs no checkpoint; one with hooks before or after them pays for its own (G16)', async () => {
+  const none = await measureTurn(20);
+  const around = await measureTurn(20, [plugin('around', { getMiddlewares: () => [recordingMiddleware('around', [], { nodes: false })] })]);
+  const nodes = await measureTurn(20, [plugin('nodes', { getMiddlewares: () => [recordingMiddleware('nodes', [])] })]);
+
+  expect(around.steps).toBe(none.steps);
+  // Before and after the agent once, before and after each of two model calls.
+  expect(nodes.steps).toBe(none.steps + 6);
+});
+
+test('with 500 tools of which 20 are loaded, prompt and tools of a model call cost less than 2 ms', async () => {
+  const plugins = Array.from({ length: 50 }, (_, at) =>
+    onDemand(`plugin-${at}`, { getTools: () => Array.from({ length: 10 }, (__, tool) => echo(`tool_${at}_${tool}`)) }),
+  );
+  const host = await hostOf(plugins);
+  const tools = createToolSet(host.tools, host.visibilityOf);
+  const bind = createToolBinder();
+  const models = createModels({ clock: systemClock, apiKey: 'x', roles: { main: 'demo' }, idleTimeoutMs: 1_000 });
+  const loaded = new Set(['plugin-3', 'plugin-44']);
+  const times: number[] = [];
+  for (let round = 0; round < 50; round += 1) {
+    // A turn of its own each time: nothing is bound yet.
+    const model = models.get('main', undefined, { onUsage: () => undefined });
+    const begin = performance.now();
+    const offered = tools.offered(loaded);
+    bind(model, offered);
+    buildSystemPrompt({ ...FACTS, plugins: host.plugins.filter(({ name }) => loaded.has(name)).map(({ manifest }) => manifest) });
+    times.push(performance.now() - begin);
+    expect(offered.names.size).toBe(20);
+  }
+
+  expect(times.sort((a, b) => a - b)[25]).toBeLessThan(2);
 });
 
 test('the prompts are marked consumed only when a checkpoint holds them (G5)', async () => {
