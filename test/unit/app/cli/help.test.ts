@@ -10,6 +10,7 @@ describe.concurrent('help and the command line', { timeout: 30_000 }, () => {
     'init',
     'start',
     'doctor',
+    'plugins',
     'mint',
     'mint key',
     'mint grant',
