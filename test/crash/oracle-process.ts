@@ -93,13 +93,14 @@ subscribe('undici:request:trailers', (message) => {
 const notes = defineOraclePlugin({
   name: 'notes',
   version: '1.0.0',
-  manifest: { title: 'Notes', summary: 'Writes notes.', whenToUse: [] },
+  manifest: { title: 'Notes', summary: 'Writes notes.', whenToUse: ['The user wants something noted.'], visibility: 'always' },
   getTools: () => [
     defineTool({
       name: 'write_note',
       description: 'Writes a note down.',
       schema: z.object({ note: z.string() }),
       effect: 'write',
+      reach: 'own',
       handler: async ({ note }) => {
         appendFileSync(EFFECTS, `${note}\n`);
         passed('effect of a tool');

@@ -124,13 +124,14 @@ const notes: string[] = [];
 const notebook = defineOraclePlugin({
   name: 'notebook',
   version: '1.0.0',
-  manifest: { title: 'Notebook', summary: 'Keeps notes.', whenToUse: [] },
+  manifest: { title: 'Notebook', summary: 'Keeps notes.', whenToUse: ['The user wants something noted.'], visibility: 'always' },
   getTools: () => [
     defineTool({
       name: 'write_note',
       description: 'Writes a note down.',
       schema: z.object({ note: z.string() }),
       effect: 'write',
+      reach: 'own',
       handler: async ({ note }) => {
         notes.push(note);
         return 'written';
