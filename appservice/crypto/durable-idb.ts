@@ -200,13 +200,20 @@ function patch(mounts: Mounts): void {
   const databases = (fake.IDBDatabase as unknown as { prototype: IdbDatabase }).prototype;
   const { dispatchEvent } = transactions;
   const { createObjectStore } = databases;
-  if (typeof dispatchEvent !== 'function' || typeof createObjectStore !== 'function') throw unknownShape();
+  const factories = (fake.IDBFactory as unknown as { prototype: typeof factory }).prototype;
+  const { deleteDatabase } = factories;
+  if ([dispatchEvent, createObjectStore, deleteDatabase].some((method) => typeof method !== 'function')) throw unknownShape();
 
   transactions.dispatchEvent = function (event) {
     const mount = mounts.byName.get(belongsTo(this.db._rawDatabase.name));
     // What was not written must never be heard as committed: whoever waits for it waits until the process ends.
     if (event.type === 'complete' && mount !== undefined && !mount.commit(this)) return true;
     return dispatchEvent.call(this, event);
+  };
+  factories.deleteDatabase = function (name) {
+    // The engine has no need of it, and its records would be back after a restart.
+    if (mounts.byName.has(belongsTo(name))) throw new Error('a database of the key store cannot be deleted');
+    return deleteDatabase.call(this, name);
   };
   databases.createObjectStore = function (name, options) {
     if (options?.autoIncrement === true && mounts.byName.has(belongsTo(this.name))) throw new Error('generated keys are not kept');

@@ -13,6 +13,7 @@ import { type CryptoDb, damagedRemedy, type ToDeviceBatch } from './crypto-db.ts
 import { CryptoUnavailable, type RoomEncryption } from './crypto-service.ts';
 import { type DurableIdb, mountIndexedDb } from './durable-idb.ts';
 import { createGuard } from './engine-guard.ts';
+import { createEngineLog } from './engine-log.ts';
 import { type OutgoingRequest, readRequest, requestType } from './engine-request.ts';
 import { createLock, type Lock } from './lock.ts';
 
@@ -106,7 +107,7 @@ export interface Engine {
 }
 
 export async function openEngine(options: EngineOptions): Promise<Result<Engine, EngineProblem>> {
-  const { userId, deviceId, db, logger, clock } = options;
+  const { userId, deviceId, db, clock } = options;
   const guard = createGuard({ clock, onFatal: options.onFatal });
   await wasm.initAsync();
   let idb: DurableIdb;
@@ -156,10 +157,7 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
         const method = oneTimeKeys === null ? 'receiveSyncChangesMsc4186' : 'receiveSyncChanges';
         return machine[method](JSON.stringify(events), lists, counts, unused, new wasm.DecryptionSettings(wasm.TrustRequirement.Untrusted));
       });
-      const received = processed.map(readReceived);
-      const unreadable = received.filter(({ kind }) => kind === 'unreadable' || kind === 'invalid').length;
-      if (unreadable > 0) logger.warn({ count: unreadable }, 'messages to the device could not be read');
-      return received;
+      return processed.map(readReceived);
     },
     outgoing: async () => (await call('outgoing', () => machine.outgoingRequests())).map(readRequest),
     async markSent(request, answer) {
@@ -217,6 +215,7 @@ async function openMachine({
   deviceId,
   db,
   storeKey,
+  clock,
   logger,
   name,
   call,
@@ -230,26 +229,15 @@ async function openMachine({
     return err({ code: 'STORE_KEY_WRONG', remedy, cause });
   }
   try {
-    const log = quiet(logger);
+    const log = createEngineLog({ logger, clock });
     return ok(await call('open', () => wasm.OlmMachine.initFromStore(new wasm.UserId(userId), new wasm.DeviceId(deviceId), handle, log)));
   } catch (cause) {
     if (cause instanceof CryptoUnavailable) throw cause;
+    if (!String(cause).includes("doesn't match")) return err({ code: 'CRYPTO_DB_DAMAGED', remedy: damagedRemedy(db.path), cause });
     const remedy = `${db.path} belongs to another account or device than ${userId}: each oracle needs a DATA_DIR of its own.`;
     return err({ code: 'STORE_OF_ANOTHER', remedy, cause });
   }
 }
-
-/** What the engine says may name rooms, people and keys: a line of it is a count of trouble, no more (G12). */
-function quiet(logger: Logger): { debug(): void; info(): void; warn(line: unknown): void; error(line: unknown): void } {
-  return {
-    debug: () => undefined,
-    info: () => undefined,
-    warn: (line) => logger.warn({ type: moduleOf(line) }, 'the cryptographic engine warns'),
-    error: (line) => logger.warn({ type: moduleOf(line) }, 'the cryptographic engine reports an error'),
-  };
-}
-/** `WARN matrix_sdk_crypto::machine: text…`: where it was said. */
-const moduleOf = (line: unknown): string => /^\s*\w+ ([\w:]{1,100}): /u.exec(String(line))?.[1] ?? 'unknown';
 
 /** Fresh ones for every call, which takes them over. What is no user id is left out: the list comes from the homeserver. */
 const toUserIds = (users: readonly string[]): wasm.UserId[] => users.filter((user) => parseUserId(user).ok).flatMap(toUserId);

@@ -257,6 +257,12 @@ describe('an IndexedDB that is on disk before it says committed', () => {
     await expect(open(1, (db) => db.createObjectStore('s', { autoIncrement: true }))).rejects.toThrow();
   });
 
+  test('a database of the file cannot be deleted behind its back', async () => {
+    (await open()).close();
+
+    expect(() => (globalThis as any).indexedDB.deleteDatabase(`${mount.name}::test`)).toThrow('cannot be deleted');
+  });
+
   test('`complete` is heard after the commit, and one transaction there is one here', async () => {
     const db = await open();
     const seen: unknown[][] = [];
