@@ -65,6 +65,11 @@ export default defineOraclePlugin({
       'The user asks about a file that was shared in this room.',
       'The user asks for a file.',
     ],
+    examples: [{ user: 'Set the topic to our holiday plans.', tool: 'set_room_topic', args: { topic: 'Holiday plans' } }],
+    tags: ['matrix', 'room', 'files'],
+    category: 'communication',
+    visibility: 'always',
+    stability: 'stable',
   },
   getTools: () => [setRoomTopic, readFile, sendFile],
 });
