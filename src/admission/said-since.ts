@@ -2,12 +2,15 @@
  * Whether somebody went on talking after having been asked to send an unreadable message again: then the old one is not answered beside the new one,
  * should its key come after all (G2). What waits counts as well as what was taken. Cost: a few indexed reads, for such messages only.
  */
+import { sql as raw, type SqlBool } from 'kysely';
 import { type EventId, type RoomId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { InboxRow } from '../inbox/inbox.ts';
 import type { Store } from '../store/store.ts';
 
 export type SaidSince = (row: Pick<InboxRow, 'id' | 'roomId'>, sender: UserId, since: number) => boolean;
 
+/** Whoever corrects the old message wants that answered; the relation stands in the clear, also of what is encrypted. */
+const IS_NO_EDIT = raw<SqlBool>`json_extract(event, '$.content."m.relates_to".rel_type') is not 'm.replace'`;
 const MESSAGES = ['m.room.message', 'm.room.encrypted'];
 /** Of one person in one room, newest first: who said more since then has said something. */
 const RUNS_LOOKED_AT = 20;
@@ -28,6 +31,7 @@ export function createSaidSince({ store }: { store: Store }): SaidSince {
           .where('type', 'in', MESSAGES)
           .where('received_at', '>', since)
           .where('id', '!=', row.id)
+          .where(IS_NO_EDIT)
           .limit(1),
       );
     return others('ready') !== undefined || others('parked') !== undefined;

@@ -459,6 +459,24 @@ describe('what its sender is told', () => {
     await stop();
   });
 
+  test('a correction is not a second message: what it corrects is answered, as it reads by then', async () => {
+    const { core, receive, pass, stop } = await running();
+    core.crypto.bring('new');
+    await receive(encrypted('a', { session: 's', index: 0 }));
+    await pass(4_000);
+    core.crypto.sync();
+    await pass(70_000);
+    const content = { msgtype: 'm.text', body: '* b', 'm.new_content': { msgtype: 'm.text', body: 'b' } };
+    await receive(encrypted('e', { session: 'new', index: 0, content, relation: { rel_type: 'm.replace', event_id: '$a' } }));
+
+    core.crypto.bring('s');
+    await settle();
+
+    expect(codes(core)).toEqual(['CANNOT_READ']);
+    expect(prompts(core)).toEqual(['b']);
+    await stop();
+  });
+
   test('two that were named by one notice are both answered when their key comes after all', async () => {
     const { core, receive, pass, stop } = await running();
     await receive(encrypted('a', { session: 's', index: 0 }), encrypted('b', { session: 's', index: 1 }));
