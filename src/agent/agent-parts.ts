@@ -17,6 +17,7 @@ import type { RunAuthority } from '../turn/run-authority.ts';
 import type { Downstream } from '../ucan/downstream.ts';
 import type { ContextBudget } from './context-budget.ts';
 import type { Spending } from './spending.ts';
+import type { Summaries } from './summary-store.ts';
 import type { ToolBinder, ToolSet } from './tool-set.ts';
 
 export interface MainRunnerOptions {
@@ -38,6 +39,8 @@ export interface MainRunnerOptions {
   readonly audit: (entry: AuditEntry) => Promise<void>;
   /** Who pays for model calls; absent: nobody has to. */
   readonly spending?: Spending;
+  /** Retell what long conversations said before their window; absent: it is left out. */
+  readonly summaries?: Summaries;
   /** Folder of the checkpoint files. */
   readonly checkpointFolder: string;
   readonly oracleName: string;

@@ -16,7 +16,7 @@ import { buildGraph, type LoopGraph, RECURSION_LIMIT } from './build-graph.ts';
 import { buildContextBudget } from './context-budget.ts';
 import type { Loop } from './loop.ts';
 import { buildMetaTools } from './meta-tools.ts';
-import { complete, readFailure } from './outcome.ts';
+import { complete, cost, readFailure } from './outcome.ts';
 import { buildRegistryHost } from './registry-host.ts';
 import { buildInput, buildPrompts, type Earlier, readEarlier } from './resume.ts';
 import { FREE } from './spending.ts';
@@ -49,7 +49,10 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     const turn = createTurn(job, { parts, logger: logger.child({ run_id: job.run.id, session_id: job.run.sessionId }) });
     const detach = followSignal(turn, { clock, graceMs: options.drainGraceMs ?? DEFAULT_DRAIN_GRACE_MS });
     try {
-      return await files.use(job.run.owner, (saver) => runTurn(turn, saver));
+      const outcome = await files.use(job.run.owner, (saver) => runTurn(turn, saver));
+      if (outcome.kind !== 'completed' || turn.summary === undefined) return outcome;
+      await turn.summary.settle();
+      return { ...outcome, ...cost(turn) };
     } catch (error) {
       // Found damaged while it was read: the file is set aside now, and the turn goes on without what it held.
       if (isDamaged(error) && turn.main === undefined && !isAgain) return await execute(job, true);
@@ -59,6 +62,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
     } finally {
       // Results that no model was shown any more are kept as well, and the next turn is shown them.
       if (turn.main !== undefined) noteTaint(turn, turn.main.messages, turn.tools);
+      turn.summary?.stop();
       turn.over = true;
       detach();
     }

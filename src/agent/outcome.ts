@@ -18,7 +18,8 @@ export function complete(loop: Loop, messages: readonly BaseMessage[]): RunOutco
   return hasText(text) ? { kind: 'completed', text, ...more } : { kind: 'failed', refusal: refusal('EMPTY_ANSWER'), ...more };
 }
 
-function cost({ main, usage }: Turn): { usage?: Usage; model?: string } {
+/** Of everything the run asked a model for, up to now. */
+export function cost({ main, usage }: Turn): { usage?: Usage; model?: string } {
   const last = main?.messages.filter(AIMessage.isInstance).at(-1);
   const model: unknown = last === undefined ? undefined : (last.response_metadata['model_name'] ?? main?.modelName);
   return { ...(usage === undefined ? {} : { usage }), ...(typeof model === 'string' ? { model } : {}) };

@@ -22,17 +22,17 @@ export function planWindow(entries: readonly TranscriptEntry[], rules: WindowRul
   const speakers = new Map<string, string>();
   for (const entry of entries) if (entry.role === 'human' && entry.runId !== null) speakers.set(entry.runId, entry.speaker);
   const messages = entries.flatMap((entry): WindowMessage[] => {
-    const { role, text, runId } = entry;
+    const { role, text, runId, id } = entry;
     if (role === 'human') {
       const said = rules.nameOf === null ? text : `${rules.nameOf(entry.speaker)}: ${text}`;
-      return [{ role, text: said, stored: null, isForeign: rules.isForeign(entry) }];
+      return [{ role, text: said, stored: null, isForeign: rules.isForeign(entry), entry: id }];
     }
     const isOwn = rules.onlyDetailsOf === null || (runId !== null && speakers.get(runId) === rules.onlyDetailsOf);
     // Others may have asked for these very words, and what they asked may have left the window already.
     const isForeign = rules.isForeign(entry) || !isOwn;
     const stored = isOwn ? readStoredMessage(entry.message) : null;
-    if (role === 'tool') return stored?.kind === 'tool' ? [{ role, text, stored, isForeign }] : [];
-    return [{ role, text, stored: stored?.kind === 'ai' ? stored : null, isForeign }];
+    if (role === 'tool') return stored?.kind === 'tool' ? [{ role, text, stored, isForeign, entry: id }] : [];
+    return [{ role, text, stored: stored?.kind === 'ai' ? stored : null, isForeign, entry: id }];
   });
   return cutAtHuman(repairCalls(takeNewest(messages, rules.maxChars)));
 }

@@ -14,6 +14,8 @@ import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window
 import { type PromptSection, prepareTurn } from './prepare-turn.ts';
 import { buildSystemPrompt } from './prompt.ts';
 import type { NameOf } from './resume.ts';
+import { buildSummaryMessage, startSummary } from './summary.ts';
+import type { Summary } from './summary-store.ts';
 import { isForeignEntry } from './taint.ts';
 import type { Turn } from './turn.ts';
 import { buildMessage, type WindowMessage } from './turn-messages.ts';
@@ -33,7 +35,8 @@ export const nameIn =
 export async function startLoop(turn: Turn): Promise<Loop> {
   const { run, job, parts } = turn;
   const { models } = parts.options;
-  const window = readWindow(turn);
+  const summary = parts.options.summaries?.read(run.sessionId) ?? null;
+  const window = readWindow(turn, summary);
   if (run.tainted || window.some(({ isForeign }) => isForeign)) turn.taint.turnOn();
   const sections = await prepareTurn(turn);
   const asked = run.hints.model;
@@ -51,10 +54,19 @@ export async function startLoop(turn: Turn): Promise<Loop> {
     maxModelCalls: LIMITS.modelCallsPerRun,
   });
   turn.main = loop;
+  const from = window.find(({ entry }) => entry !== undefined)?.entry;
+  // An attempt that goes on with what another began leaves it to the next turn.
+  if (parts.options.summaries !== undefined && from !== undefined && run.attempt === 1)
+    turn.summary = startSummary(turn, {
+      summaries: parts.options.summaries,
+      known: summary,
+      from,
+      nameOf: nameIn(run, parts.options.names),
+    });
   return loop;
 }
 
-function readWindow({ run, parts: { options, budget } }: Turn): readonly WindowMessage[] {
+function readWindow({ run, parts: { options, budget } }: Turn, summary: Summary | null): readonly WindowMessage[] {
   const { transcript, contextMessages, contextChars = DEFAULT_CONTEXT_CHARS } = options;
   const nameOf = nameIn(run, options.names);
   const entries = transcript.newest(run.sessionId, { limit: contextMessages, withoutRun: run.id });
@@ -68,7 +80,9 @@ function readWindow({ run, parts: { options, budget } }: Turn): readonly WindowM
   // A first mention in a group may speak of what was said before it.
   const overheard =
     !run.direct && entries.length === 0 ? planOverheard(transcript.overheard(run.roomId, OVERHEARD_MAX_MESSAGES), nameOf) : [];
-  return [...overheard, ...planWindow(entries, rules)];
+  const shown = planWindow(entries, rules);
+  const retold = summary === null || shown.length === 0 ? [] : [buildSummaryMessage(summary, run)];
+  return [...overheard, ...retold, ...shown];
 }
 
 function buildPrompt({ run, host, thread, userContext, parts }: Turn, sections: readonly PromptSection[]): string {

@@ -59,9 +59,11 @@ export interface WindowMessage {
   readonly stored: StoredMessage | null;
   /** The run that is shown it is tainted by it. */
   readonly isForeign: boolean;
+  /** Of its entry in the transcript. */
+  readonly entry?: number;
 }
 
-export function buildMessage({ role, text, stored }: Omit<WindowMessage, 'isForeign'>): BaseMessage {
+export function buildMessage({ role, text, stored }: Pick<WindowMessage, 'role' | 'text' | 'stored'>): BaseMessage {
   if (role === 'human') return new HumanMessage(text);
   if (stored?.kind === 'tool')
     return new ToolMessage({ content: text, tool_call_id: stored.callId, name: stored.name, status: stored.status });

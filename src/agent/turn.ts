@@ -14,6 +14,7 @@ import type { UserContextData } from '../runtime-context/runtime-context.ts';
 import { createRedactor, type SecretRedactor } from '../secrets/redactor.ts';
 import type { AgentParts } from './agent-parts.ts';
 import type { Loop } from './loop.ts';
+import type { SummaryMaking } from './summary.ts';
 import { createTaint, hasForeignResult, type Taint } from './taint.ts';
 import { createThreadState, type ThreadState } from './thread-state.ts';
 import type { ToolSet } from './tool-set.ts';
@@ -46,6 +47,8 @@ export interface Turn {
   tools: ToolSet;
   /** Set as soon as there is one. */
   main: Loop | undefined;
+  /** Is being made beside the answer. */
+  summary: SummaryMaking | undefined;
   over: boolean;
 }
 
@@ -68,6 +71,7 @@ export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; 
     userContext: Object.freeze({}),
     tools: parts.bootTools,
     main: undefined,
+    summary: undefined,
     over: false,
   };
 }
