@@ -42,9 +42,11 @@ const fileTools = defineOraclePlugin({
 test('an encrypted image that a person shares is read as it was sent', async () => {
   const oracle = await world.oracle({}, [fileTools]);
   await oracle.start();
+  oracle.model.enqueue(textReply('Good day.'));
   const person = await world.person();
   const talk = await person.direct(oracle);
   const image = randomBytes(60_000);
+  await talk.ask('Hello.');
   const file = await uploadEncrypted(person.client, image);
   const info = { mimetype: 'image/png', size: image.length };
 
@@ -53,7 +55,7 @@ test('an encrypted image that a person shares is read as it was sent', async () 
   const answer = await talk.ask('What did I send?');
 
   expect(answer.text).toContain(`cat.png image/png ${image.length} ${hashOf(image)}`);
-  const seen = oracle.model.requests[0]?.chat?.messages.map(({ text }) => text).join('\n');
+  const seen = oracle.model.requests[1]?.chat?.messages.map(({ text }) => text).join('\n');
   expect(seen).toContain('cat.png');
   expect(seen).toContain(shared);
 });

@@ -111,12 +111,12 @@ test('what is not for anybody else is encrypted too: a refusal, a command, a gre
 
   await talk.say('two');
   const refusal = await talk.notice('RATE_LIMITED');
-  await talk.say('!help');
-  const help = await talk.watch.waitUntil(() => talk.notices().find(({ content }) => errorOf(content) === undefined));
+  await talk.say('!verify');
+  const fingerprint = await talk.watch.waitUntil(() => talk.notices().find(({ content }) => errorOf(content) === undefined));
   const group = await person.group(oracle);
   const greeting = await group.watch.waitUntil(() => group.notices()[0]);
 
-  for (const { eventId } of [refusal, help, greeting]) expect(person.client.sawEncrypted(eventId)).toBe(true);
+  for (const { eventId } of [refusal, fingerprint, greeting]) expect(person.client.sawEncrypted(eventId)).toBe(true);
   const stored = [...(await talk.history()), ...(await group.history())];
   expect(stored.filter(({ type, sender }) => sender === oracle.userId && type === 'm.room.message')).toEqual([]);
 });

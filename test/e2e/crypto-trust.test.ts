@@ -2,9 +2,9 @@
 import { expect, test } from 'vitest';
 import { textReply } from '../../synapse-dev/model/reply.ts';
 import { useCryptoWorld } from './crypto-world.ts';
-import { type Environment, errorOf, newTexts, type TestOracle, textsAt } from './harness.ts';
+import { type Environment, errorOf, eventually, newTexts, type TestOracle, textsAt } from './harness.ts';
 
-const world = useCryptoWorld({ oracles: 7 });
+const world = useCryptoWorld({ oracles: 8 });
 
 async function startEcho(env: Environment = {}): Promise<TestOracle> {
   const oracle = await world.oracle(env);
@@ -73,7 +73,8 @@ test('emoji verification in the room: both see the same seven, the oracle says t
     talk.notices().find(({ text }) => outcome.emoji.every((emoji) => text.includes(emoji.split(' ')[0] ?? '?'))),
   );
   expect(person.client.sawEncrypted(said.eventId)).toBe(true);
-  expect((await person.client.devices(oracle.userId)).filter(({ verified }) => verified)).toHaveLength(1);
+  await eventually(async () => (await person.client.devices(oracle.userId)).some(({ verified }) => verified));
+  expect(await person.client.userTrust(oracle.userId)).toMatchObject({ verified: true });
   expect((await talk.ask('two')).text).toBe('Re: two');
 });
 

@@ -100,7 +100,7 @@ interface Seat {
 
 async function openWorld({ oracles, keysInTransactions = false }: WorldOptions): Promise<OpenWorld> {
   const dir = await mkdtemp(join(tmpdir(), 'matrix-oracle-e2e-'));
-  const seats = (await findQuietPorts(oracles)).map(buildSeat);
+  const seats = (await findQuietPorts(oracles)).map((port, index) => buildSeat(port, index, keysInTransactions ? 'appservice' : 'sync'));
   const homeserver = await getAndStartSynapse({
     dir: join(dir, 'homeserver'),
     serverName: SERVER_NAME,
@@ -153,7 +153,7 @@ function expectCleanLog({ log, registration, expectedErrors }: TestOracle): void
   if (errors.length > 0) throw new Error(`the oracle logged errors:\n${describeLog(errors.slice(0, 10))}`);
 }
 
-function buildSeat(port: number, index: number): Seat {
+function buildSeat(port: number, index: number, keys: 'sync' | 'appservice'): Seat {
   // None may lie in another's namespace, which is `oracle` and `oracle_…`.
   const localpart = index === 0 ? 'oracle' : `oracle${index}`;
   const registration = buildRegistration({
@@ -164,6 +164,7 @@ function buildSeat(port: number, index: number): Seat {
     serverName: SERVER_NAME,
     localpart,
     senderLocalpart: `_as_${localpart}`,
+    keys,
   });
   return { registration, localpart, port };
 }
