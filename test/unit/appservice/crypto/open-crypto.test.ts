@@ -2,7 +2,9 @@ import { copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { CryptoUnavailable } from '../../../../appservice/crypto/crypto-service.ts';
 import { type CryptoProblem, type OpenCrypto, type OpenCryptoOptions, openCrypto } from '../../../../appservice/crypto/open-crypto.ts';
+import { readCiphertext } from '../../../../appservice/crypto/read-ciphertext.ts';
 import { MatrixError } from '../../../../appservice/matrix-api.ts';
 import type { DeviceId, EventId, UserId } from '../../../../src/ids.ts';
 import type { Result } from '../../../../src/result.ts';
@@ -121,6 +123,28 @@ describe('opening encryption', () => {
       event: { content: { body: 'hello yourself' }, sender: person.user },
       trust: 'unverified',
     });
+  });
+
+  test('a stop in the middle of sealing frees whoever waits, is no failure, and loses no ratchet', async () => {
+    const service = await started();
+    const person = await alice();
+    const room = encryptedRoom([ORACLE, person.user]);
+    const seal = (from: OpenCrypto) => from.seal({ type: 'm.room.message', content: { msgtype: 'm.text', body: 'x' } }, room);
+    const first = await seal(service);
+    const pending = Promise.allSettled([seal(service), seal(service), seal(service)]);
+    await new Promise((resolve) => setImmediate(resolve));
+
+    await stop(service);
+
+    const outcomes = await pending;
+    const again = await started();
+    const sealed = [first, ...outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : [])), await seal(again)];
+    const names = sealed
+      .map((content) => readCiphertext(content))
+      .map((name) => (name.ok ? `${name.value.session} ${name.value.index}` : name.error));
+    expect(outcomes.some(({ status }) => status === 'rejected')).toBe(true);
+    for (const outcome of outcomes) if (outcome.status === 'rejected') expect(outcome.reason).toBeInstanceOf(CryptoUnavailable);
+    expect(new Set(names).size).toBe(names.length);
   });
 
   test('a lost store becomes another device with the same identity, and the old one is deleted', async () => {

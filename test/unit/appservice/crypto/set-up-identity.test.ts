@@ -182,6 +182,21 @@ describe('setting up the identity', () => {
     expect(readFileSync(file, 'utf8')).toBe(ours);
   });
 
+  test('an identity that the operator replaced elsewhere comes in with its file', async () => {
+    const first = await start();
+    await setUp(first);
+    await stop(first);
+    const elsewhere = await start('ELSEWHERE');
+    await setUp(elsewhere, { wantsNew: true });
+    await stop(elsewhere);
+    const again = await start();
+
+    const result = await setUp(again);
+
+    expect(result).toEqual({ ok: true, value: { masterKey: server.masterKey(ORACLE) } });
+    expect(server.isSigned(ORACLE, 'KEYS1')).toBe(true);
+  });
+
   test('a new identity on request replaces the one on the homeserver and in the file', async () => {
     const first = await start();
     await setUp(first);
