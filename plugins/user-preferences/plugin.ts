@@ -28,7 +28,7 @@ export default defineOraclePlugin({
   manifest: {
     title: 'User preferences',
     summary: 'Keeps how the user wants to be answered: language, tone, names, time zone, own instructions.',
-    whenToUse: ['The user says how they want to be addressed or answered from now on, or in which time zone they live.'],
+    whenToUse: ['The user says how they want to be addressed or answered from now on.', 'The user says in which time zone they live.'],
     examples: [{ user: 'Please always answer in German.', tool: 'set_user_preferences', args: { language: 'German' } }],
     tags: ['preferences'],
     category: 'core',

@@ -132,6 +132,13 @@ describe('the host that is opened', () => {
     await host.close();
   });
 
+  test('has nothing to warn of in what comes with the package', async () => {
+    const environment = { MCP_CONFIG_FILE: './mcp.json', CREDITS_PRICES: '*=1/1' };
+    const plan = await planPlugins(settings([], [], { environment }));
+
+    expect(plan.ok && [plan.value.loaded.length, plan.value.warnings]).toEqual([6, []]);
+  });
+
   test('is refused with everything that the hooks brought wrong, as the start shows it', async () => {
     const thief = defineOraclePlugin({
       name: 'thief',

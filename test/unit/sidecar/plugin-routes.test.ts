@@ -1,10 +1,18 @@
 import type { FastifyPluginAsync } from 'fastify';
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
+import userPreferences from '../../../plugins/user-preferences/plugin.ts';
 import type { PluginRoutesContext, PluginStorage } from '../../../src/plugin-api/define-oracle-plugin.ts';
+import { buildPluginHost } from '../../../src/plugin-host/build-plugin-host.ts';
 import type { PluginRoutes } from '../../../src/plugin-host/plugin-host.ts';
+import { resolvePlugins } from '../../../src/plugin-host/resolve-plugins.ts';
+import { createPluginStore } from '../../../src/plugin-storage/plugin-store.ts';
 import { ok } from '../../../src/result.ts';
+import { buildPluginStorage } from '../../../src/runtime-context/storage-group.ts';
 import type { PluginRoutePorts } from '../../../src/sidecar/plugin-routes.ts';
+import { fakeClock } from '../../fakes/fake-clock.ts';
+import { fakeLogger } from '../../fakes/fake-logger.ts';
+import { memoryStore } from '../../fakes/memory-store.ts';
 import { alice, mallory } from '../ucan/tokens.ts';
 import { ALICE, createWorld, DM, MALLORY, MALLORY_DM, signed } from './world.ts';
 
@@ -301,4 +309,31 @@ test('hooks of a plugin stay with its routes, also when it tries to break out of
 
   expect(seen).toEqual(['/notes']);
   await close();
+});
+
+test('preferences of one person are kept over HTTP and read by nobody else: the bundled plugin over the real storage (G13)', async () => {
+  const plan = resolvePlugins([{ plugin: userPreferences, origin: 'bundled' }], {}, {});
+  if (!plan.ok) throw new Error(JSON.stringify(plan.error));
+  const identity = { name: 'Testy', did: 'did:key:z6Mk', entityDid: null };
+  const host = await buildPluginHost(plan.value, { identity, logger: fakeLogger(), clock: fakeClock() });
+  if (!host.ok) throw new Error(JSON.stringify(host.error));
+  const rows = createPluginStore({ store: memoryStore(), now: () => 0 });
+  const world = createWorld({
+    plugins: {
+      routes: host.value.routes,
+      storageOf: (plugin, principal) =>
+        buildPluginStorage({ store: rows, owner: { plugin, principal }, isTainted: () => false, readsForeign: () => undefined }),
+    },
+  });
+  await world.prepare();
+  const path = '/user-preferences';
+
+  const put = await world.inject(signed({ method: 'PUT', path, body: { language: 'German' } }));
+  const own = await world.inject(signed({ method: 'GET', path }));
+  const theirs = await world.inject(signed({ method: 'GET', path, key: mallory, sender: MALLORY, room: MALLORY_DM }));
+  const wrong = await world.inject(signed({ method: 'PUT', path, body: { language: 1 } }));
+
+  expect([put.statusCode, own.json(), theirs.json()]).toEqual([200, { language: 'German' }, {}]);
+  expect(wrong.json()).toMatchObject({ statusCode: 400, code: 'BAD_REQUEST', details: { field: 'language' } });
+  await world.close();
 });
