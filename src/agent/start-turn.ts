@@ -9,7 +9,7 @@ import { buildLocalTime, readTimeZone } from '../runtime-context/local-time.ts';
 import type { TranscriptEntry } from '../sessions/transcript.ts';
 import type { MainRunnerOptions } from './agent-parts.ts';
 import { createAnswerWriter } from './answer-writer.ts';
-import { createLoop, type Loop, modelFor } from './loop.ts';
+import { createLoop, type Loop } from './loop.ts';
 import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window.ts';
 import { type PromptSection, prepareTurn } from './prepare-turn.ts';
 import { buildSystemPrompt } from './prompt.ts';
@@ -17,7 +17,7 @@ import type { NameOf } from './resume.ts';
 import { buildSummaryMessage, startSummary } from './summary.ts';
 import type { Summary } from './summary-store.ts';
 import { isForeignEntry } from './taint.ts';
-import type { Turn } from './turn.ts';
+import { modelFor, type Turn } from './turn.ts';
 import { buildMessage, type WindowMessage } from './turn-messages.ts';
 
 const DEFAULT_CONTEXT_CHARS = 100_000;

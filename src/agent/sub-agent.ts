@@ -10,13 +10,13 @@ import { OracleError } from '../errors.ts';
 import type { RegisteredSubAgent } from '../plugin-host/plugin-host.ts';
 import type { AnswerWriter } from './answer-writer.ts';
 import { buildGraph, RECURSION_LIMIT } from './build-graph.ts';
-import { callIdsOf, createLoop, keyOf, type Loop, modelFor } from './loop.ts';
+import { callIdsOf, createLoop, keyOf, type Loop } from './loop.ts';
 import { answeredByHost } from './meta-tools.ts';
 import type { HostAnswer, HostCall } from './run-tool.ts';
 import { isHostStop, unwrap } from './stop-reason.ts';
 import { hasForeignResult } from './taint.ts';
 import { type AgentTool, createToolSet, registerTool, type ToolSet } from './tool-set.ts';
-import { requireAuthority } from './turn.ts';
+import { modelFor, requireAuthority } from './turn.ts';
 import { textOf } from './turn-messages.ts';
 
 const MODEL_CALLS = 10;

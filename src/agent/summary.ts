@@ -9,10 +9,9 @@ import type { Run } from '../runs/run.ts';
 import type { TranscriptEntry } from '../sessions/transcript.ts';
 import { sleep } from '../time.ts';
 import { isBelow, type Tier } from '../turn/principal.ts';
-import { modelFor } from './loop.ts';
 import { nameOfError } from './stop-reason.ts';
 import type { Summaries, Summary } from './summary-store.ts';
-import { requireModel, type Turn } from './turn.ts';
+import { modelFor, requireModel, type Turn } from './turn.ts';
 import { hasText, textOf, type WindowMessage } from './turn-messages.ts';
 
 /** Entries that left the window since the last summary; fewer are not worth a model call. */

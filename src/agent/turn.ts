@@ -2,9 +2,10 @@
  * One execution of a turn, as its loops share it: the main one and those of sub-agents. What bounds a run (authority, taint, credits, budgets, the signal
  * that ends it) stands here once, so that no loop has a way around it (research/ixo.md §9.4: sub-agents of this family had almost none of these).
  */
+import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import type { BaseMessage, HumanMessage } from '@langchain/core/messages';
 import { OracleError, refusal } from '../errors.ts';
-import type { CallUsage } from '../models/models.ts';
+import type { CallUsage, ModelRole } from '../models/models.ts';
 import { addUsage } from '../models/usage.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { PluginHost } from '../plugin-host/plugin-host.ts';
@@ -95,8 +96,18 @@ export async function charge(turn: Turn, { model, ...usage }: CallUsage): Promis
     outputTokens: usage.outputTokens,
     ...(usage.estimated ? { estimated: true } : {}),
   });
-  await turn.parts.spending.spend(turn.run, { model, inputTokens: usage.inputTokens, outputTokens: usage.outputTokens });
+  try {
+    await turn.parts.spending.spend(turn.run, { model, inputTokens: usage.inputTokens, outputTokens: usage.outputTokens });
+  } catch (error) {
+    // What cannot be written down is no failure of the model that was asked.
+    turn.stop.abort(error);
+    throw error;
+  }
 }
+
+/** The model of a role, for this turn: it tells of each call. */
+export const modelFor = (turn: Turn, role: ModelRole, model?: string): BaseChatModel =>
+  turn.parts.options.models.get(role, model === undefined ? undefined : { model }, { onUsage: (usage) => charge(turn, usage) });
 
 /** Frames of later text are committed after this write, so text of a tainted run is never found without its taint. */
 export function noteTaint(turn: Turn, shown: readonly BaseMessage[], tools: ToolSet): void {

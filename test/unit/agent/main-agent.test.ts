@@ -474,3 +474,18 @@ test('a turn may ask for another model of the list, and for no other', async () 
 
   expect([bodyOf(one, 1).model, bodyOf(one, 2).model]).toEqual(['other', 'demo']);
 });
+
+test('a price that cannot be written down puts the run off, and is no failure of the model', async () => {
+  const full = new StorageError('full');
+  const one = await start({ options: { spending: { maySpend: async () => true, spend: () => Promise.reject(full) } } });
+  one.server.enqueue(textReply('hello'));
+
+  await expect(one.execute()).rejects.toBe(full);
+});
+
+test('a turn whose credits are used up asks no model (402)', async () => {
+  const one = await start({ options: { spending: { maySpend: async () => false, spend: async () => undefined } } });
+
+  expect((await one.execute()).outcome).toMatchObject({ kind: 'failed', refusal: { code: 'OUT_OF_CREDITS', status: 402 } });
+  expect(one.server.requests).toHaveLength(0);
+});
