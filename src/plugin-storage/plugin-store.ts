@@ -82,7 +82,7 @@ export function createPluginStore({ store, now }: { store: Store; now: () => num
     list(owner, { prefix = '', limit = DEFAULT_LISTED }) {
       const rows = own(owner)
         .select(columns)
-        .where(raw<boolean>`substr(key, 1, ${prefix.length}) = ${prefix}`)
+        .where(raw<boolean>`substr(key, 1, length(${prefix})) = ${prefix}`)
         .orderBy('updated_at', 'desc')
         .orderBy('id', 'desc')
         .limit(atMost(limit, STORAGE_LIMITS.listed));

@@ -32,8 +32,11 @@ export interface Secrets {
   index(owner: SecretOwner): Promise<readonly SecretEntry[]>;
   /** Those of the names that have a value we can read; without a key none. */
   values(owner: SecretOwner, names: readonly string[]): Promise<ReadonlyMap<string, string>>;
-  /** Values of this room that runs were given since the start, to be masked. */
-  known(room: RoomId): readonly string[];
+  /**
+   * Values of this person in this room that runs were given since the start, to be masked. Never another's: whoever sees a guess masked would know
+   * that it was right.
+   */
+  known(room: RoomId, user?: UserId): readonly string[];
   /** Something in the room was taken back: what is kept of it is read again. */
   forget(room: RoomId): void;
 }
@@ -74,7 +77,7 @@ export function readSecretIndex(state: Awaited<ReturnType<MatrixAccess['roomStat
 }
 
 export function createSecrets({ matrix, key, monotonic, logger }: SecretsOptions): Secrets {
-  const kept = new LRUCache<string, { readonly room: RoomId; readonly value: string }>({
+  const kept = new LRUCache<string, { readonly owner: SecretOwner; readonly value: string }>({
     max: MAX_KEPT,
     ttl: KEPT_MS,
     ttlResolution: 0,
@@ -87,12 +90,17 @@ export function createSecrets({ matrix, key, monotonic, logger }: SecretsOptions
     if (key === null) return null;
     const present = kept.get(idOf(owner, eventId));
     if (present !== undefined) return present.value;
-    const value = await open(key, await matrix.event(owner.room, eventId), owner.user);
+    const event = await matrix.event(owner.room, eventId).catch((error: unknown) => {
+      // Gone, or not for us to see; anything else is an outage, and a plugin must not take it for "there is no secret".
+      if (isGone(error)) return {};
+      throw error;
+    });
+    const value = await open(key, event, owner.user);
     if (value === null) {
       logger.warn({ room_id: owner.room, event_id: eventId, reason: 'cannot be read' }, 'a secret has no value that can be used');
       return null;
     }
-    kept.set(idOf(owner, eventId), { room: owner.room, value });
+    kept.set(idOf(owner, eventId), { owner, value });
     return value;
   }
 
@@ -114,12 +122,19 @@ export function createSecrets({ matrix, key, monotonic, logger }: SecretsOptions
       }
       return values;
     },
-    known: (room) => [...kept.values()].filter((one) => one.room === room).map(({ value }) => value),
+    known: (room, user) =>
+      [...kept.values()]
+        .filter(({ owner }) => owner.room === room && (user === undefined || owner.user === user))
+        .map(({ value }) => value),
     forget(room) {
-      for (const [id, one] of kept.entries()) if (one.room === room) kept.delete(id);
+      for (const [id, { owner }] of kept.entries()) if (owner.room === room) kept.delete(id);
     },
   };
 }
+
+/** What a transport says of an event that is not there for us. */
+const isGone = (error: unknown): boolean =>
+  typeof error === 'object' && error !== null && 'status' in error && (error.status === 404 || error.status === 403);
 
 /** Null for everything that is no value for us: an event that was taken back, somebody else's, another algorithm, another key. */
 async function open(key: KeyObject, event: JsonObject, user: UserId): Promise<string | null> {

@@ -50,6 +50,9 @@ test('a list is newest first, by prefix, and what a prefix holds is text', async
   expect(keys(storage.list(ALICE, {}))).toEqual(['fact:1', 'fa%:3', 'note:1', 'fact:2']);
   expect(keys(storage.list(ALICE, { prefix: 'fact:' }))).toEqual(['fact:1', 'fact:2']);
   expect(keys(storage.list(ALICE, { prefix: 'fa%' }))).toEqual(['fa%:3']);
+  await put('🐕:1', 'x');
+  expect(keys(storage.list(ALICE, { prefix: '🐕:' }))).toEqual(['🐕:1']);
+  await storage.delete(ALICE, '🐕:1');
   expect(keys(storage.list(ALICE, { limit: 2 }))).toEqual(['fact:1', 'fa%:3']);
   expect(storage.list(ALICE, { limit: -1 })).toEqual([]);
 });

@@ -44,7 +44,7 @@ function fakeRoom() {
       event: async (room: RoomId, event: EventId) => {
         reads += 1;
         const found = events.get(`${room} ${event}`);
-        if (found === undefined) throw new Error('M_NOT_FOUND');
+        if (found === undefined) throw Object.assign(new Error('M_NOT_FOUND'), { status: 404 });
         return found;
       },
     },
@@ -147,6 +147,21 @@ test('what was encrypted to another key is left out, and said in the log without
   expect(JSON.stringify(logger.lines)).not.toContain('eyJ');
 });
 
+test('a value that is gone is left out; an outage is none of that', async () => {
+  const { room, secrets } = setUp();
+  await room.put('A', 'one');
+  room.point('GONE', '$nowhere');
+  expect(await valuesOf(secrets, ['A', 'GONE'])).toEqual({ A: 'one' });
+
+  const down = createSecrets({
+    matrix: { ...room.access, event: () => Promise.reject(Object.assign(new Error('bad gateway'), { status: 502 })) },
+    key: privateKey,
+    monotonic: () => 0,
+    logger: fakeLogger(),
+  });
+  await expect(down.values(OWNER, ['A'])).rejects.toThrow('bad gateway');
+});
+
 test('an event of another type is no value', async () => {
   const { room, secrets } = setUp();
   const id = await room.put('A', 'one');
@@ -188,11 +203,12 @@ test('an index is bounded, and hostile entries are none (G14)', () => {
   ).toEqual([{ name: 'key id', eventId: '$1', publicKeyId: null }]);
 });
 
-test('what runs were given in a room is known for that room, to be masked in later ones', async () => {
+test("what a person's runs were given is known for that person and room, to be masked in later ones (G13)", async () => {
   const { room, secrets } = setUp();
   await room.put('A', 'one-value');
   await valuesOf(secrets, ['A']);
 
-  expect(secrets.known(ROOM)).toEqual(['one-value']);
+  expect(secrets.known(ROOM, ALICE)).toEqual(['one-value']);
+  expect(secrets.known(ROOM, MALLORY)).toEqual([]);
   expect(secrets.known('!other:test' as RoomId)).toEqual([]);
 });
