@@ -16,8 +16,8 @@ export interface KeyIntakeOptions {
   readonly store: ToDeviceStore;
   readonly engine: Pick<Engine, 'receive' | 'call'>;
   readonly logger: Logger;
-  /** What became of the events, in their order; for verification by to-device. Never rejects. */
-  readonly onReceived?: (events: readonly ReceivedToDevice[]) => Promise<void>;
+  /** What became of the events, in their order; for verification by to-device. Not waited for: keys must not queue up behind it. */
+  readonly onReceived?: (events: readonly ReceivedToDevice[]) => void;
 }
 export interface KeyIntake {
   /** Resolves when the engine has persisted it. Rejects when it is not on disk, or the engine is closed; then nothing was acknowledged or it waits. */
@@ -78,7 +78,7 @@ export function createKeyIntake({ store, engine, logger, onReceived }: KeyIntake
   }
   async function receive(batch: ToDeviceBatch): Promise<void> {
     const received = await engine.receive(batch);
-    if (received.length > 0) await onReceived?.(received);
+    if (received.length > 0) onReceived?.(received);
   }
 
   const distrustLists = (): Promise<void> => engine.call('markAllTrackedUsersAsDirty', (machine) => machine.markAllTrackedUsersAsDirty());

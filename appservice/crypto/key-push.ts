@@ -10,7 +10,7 @@ import { isMatrixError } from '../matrix-api.ts';
 import type { Transaction } from '../wire/read-transaction.ts';
 import { CryptoUnavailable } from './crypto-service.ts';
 import type { KeyIntake } from './key-intake.ts';
-import type { KeyRoad } from './key-sync.ts';
+import { decideLastingTrouble, type KeyRoad } from './key-sync.ts';
 import type { Outgoing } from './outgoing.ts';
 import { type KeyDevice, readPushedKeys } from './to-device-batch.ts';
 
@@ -29,6 +29,10 @@ export interface KeyPushOptions {
 /** Requests that failed are tried again. */
 const FLUSH_EVERY_MS = 30_000;
 const DISTRUST_EVERY_MS = 60 * 60_000;
+/** A transaction that is sent again comes without keys, so one alone says nothing. */
+const KEYLESS = 3;
+const NO_KEYS =
+  'The homeserver puts no keys into transactions: the registration needs `receive_ephemeral: true` and `org.matrix.msc3202: true`, and Synapse the experimental features `msc2409_to_device_messages_enabled` and `msc3202_transaction_extensions`.';
 
 export function createKeyPush({ device, intake, outgoing, clock, logger }: KeyPushOptions): KeyPush {
   const stopping = new AbortController();
@@ -37,6 +41,9 @@ export function createKeyPush({ device, intake, outgoing, clock, logger }: KeyPu
   let working: Promise<void> = Promise.resolve();
   let lastKeys: number | null = null;
   let distrustedAt: number | null = null;
+  let trouble: string | null = null;
+  /** Transactions with encrypted events while none has ever said a word about our device. */
+  let keyless = 0;
 
   /** One after the other; never rejects. */
   function flushSoon(): Promise<void> {
@@ -48,8 +55,10 @@ export function createKeyPush({ device, intake, outgoing, clock, logger }: KeyPu
         if (isDue) await intake.distrustLists();
         if (isDue) distrustedAt = clock.monotonic();
         await outgoing.flush(signal);
+        trouble = null;
       } catch (error) {
         if (signal.aborted) return;
+        trouble = decideLastingTrouble(error);
         const code = isMatrixError(error) ? error.errcode : error instanceof CryptoUnavailable ? 'CRYPTO_UNAVAILABLE' : 'INTERNAL';
         logger.warn({ code, ...(code === 'INTERNAL' ? { err: error } : {}) }, 'requests about keys could not be sent');
       }
@@ -70,7 +79,10 @@ export function createKeyPush({ device, intake, outgoing, clock, logger }: KeyPu
     },
     async receive(transaction) {
       const read = readPushedKeys(transaction, device);
-      if (read === null) return;
+      if (read === null) {
+        if (lastKeys === null && transaction.events.some(isEncrypted)) keyless += 1;
+        return;
+      }
       await intake.take(read, null);
       lastKeys = clock.monotonic();
       void flushSoon();
@@ -78,7 +90,7 @@ export function createKeyPush({ device, intake, outgoing, clock, logger }: KeyPu
     // There is no asking: what the homeserver had, it has sent, or it never will.
     syncedSince: () => true,
     lastSyncAt: () => lastKeys,
-    trouble: () => null,
+    trouble: () => trouble ?? (lastKeys === null && keyless >= KEYLESS ? NO_KEYS : null),
     async stop() {
       timer?.cancel();
       stopping.abort(new Error('the keys of transactions are taken no longer'));
@@ -86,3 +98,5 @@ export function createKeyPush({ device, intake, outgoing, clock, logger }: KeyPu
     },
   };
 }
+
+const isEncrypted = ({ read }: Transaction['events'][number]): boolean => read.ok && read.value.type === 'm.room.encrypted';

@@ -186,19 +186,27 @@ export interface SyncHistory {
 
 /** What an operator must know; null while it may pass by itself. Pure. */
 export function decideSyncTrouble(error: unknown, { failures, hasWorked }: SyncHistory): string | null {
-  if (error instanceof CryptoUnavailable) return 'The cryptographic engine is closed; the process must be restarted.';
+  const lasting = decideLastingTrouble(error);
+  if (lasting !== null) return lasting;
   if (!isMatrixError(error))
     return failures < PATIENCE ? null : 'Keys that arrive cannot be stored: is the disk of DATA_DIR full or read-only?';
   const { errcode, status } = error;
-  if (errcode === 'M_UNKNOWN_TOKEN' || errcode === 'M_MISSING_TOKEN')
-    return 'The homeserver does not accept the as_token: is it the one of the registration file that the homeserver has loaded?';
-  if (errcode === UNKNOWN_DEVICE)
-    return 'The device that holds the keys was deleted on the homeserver: stop the oracle and run `matrix-oracle crypto new-device`.';
   if (!hasWorked && isRefusal(error, failures))
     return 'The homeserver refuses /sync to application services: set CRYPTO_TRANSPORT=appservice (see `matrix-oracle doctor` for what that needs).';
   if (failures < PATIENCE) return null;
   if (isOutage(error) || status === 0) return 'The homeserver cannot be reached, so no keys arrive.';
   return `The homeserver fails to hand out keys (${errcode}, HTTP ${status}).`;
+}
+
+/** What no waiting repairs, whichever request met it; null otherwise. Pure. */
+export function decideLastingTrouble(error: unknown): string | null {
+  if (error instanceof CryptoUnavailable) return 'The cryptographic engine is closed; the process must be restarted.';
+  const errcode = isMatrixError(error) ? error.errcode : null;
+  if (errcode === 'M_UNKNOWN_TOKEN' || errcode === 'M_MISSING_TOKEN')
+    return 'The homeserver does not accept the as_token: is it the one of the registration file that the homeserver has loaded?';
+  if (errcode === UNKNOWN_DEVICE)
+    return 'The device that holds the keys was deleted on the homeserver: stop the oracle and run `matrix-oracle crypto new-device`.';
+  return null;
 }
 
 /** Synapse answers 500 to an account that may not sync; others say so. */

@@ -21,7 +21,8 @@ import { createOutgoing, type Outgoing } from './outgoing.ts';
 import { createReveal } from './reveal-event.ts';
 import { createSeal } from './seal.ts';
 import { type IdentityProblem, isDeviceSigned, setUpIdentity } from './set-up-identity.ts';
-import { createVerification, createVerificationMailbox, type PostVerification, type Verification } from './verification.ts';
+import { createVerification, type Verification } from './verification.ts';
+import { createVerificationMailbox, type PostVerification } from './verification-mailbox.ts';
 
 export interface OpenCryptoOptions {
   readonly connection: MatrixConnection;
@@ -104,7 +105,7 @@ async function withEngine(options: OpenCryptoOptions, db: CryptoDb, engine: Engi
   await deleteOld(options, { deviceId, sendingDevice });
 
   const verification = createVerification({ engine, outgoing, post: postVerification, mailbox, mayVerify, logger });
-  const intake = createKeyIntake({ store: db.toDevice, engine, logger, onReceived: (events) => verification.received(events) });
+  const intake = createKeyIntake({ store: db.toDevice, engine, logger, onReceived: (events) => void verification.received(events) });
   const road = buildRoad(options, { engine, db, intake, outgoing });
   await road.start();
   return ok(compose(options, { engine, db, intake, outgoing, verification, mailbox, road, masterKey: identity.value.masterKey }));

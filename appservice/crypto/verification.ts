@@ -6,37 +6,17 @@
  */
 import * as wasm from '@matrix-org/matrix-sdk-crypto-wasm';
 import { LRUCache } from 'lru-cache';
-import {
-  type EventId,
-  noticeTxnId,
-  type OutboxTxnId,
-  parseUserId,
-  type RoomId,
-  readVerifyTxnId,
-  type UserId,
-  verifyTxnId,
-} from '../../src/ids.ts';
+import { type EventId, noticeTxnId, parseUserId, type RoomId, readVerifyTxnId, type UserId } from '../../src/ids.ts';
 import { isJsonObject, type JsonObject } from '../../src/json.ts';
 import type { Logger } from '../../src/observe/logger.ts';
-import type { Clock, Timer } from '../../src/time.ts';
 import { buildNotice } from '../content/build-notice.ts';
 import { isMatrixError } from '../matrix-api.ts';
 import { CryptoUnavailable } from './crypto-service.ts';
 import type { Engine, ReceivedToDevice } from './engine.ts';
-import { type OutgoingRequest, readRequest } from './engine-request.ts';
 import { createLock } from './lock.ts';
 import type { Outgoing } from './outgoing.ts';
-import { decideVerificationStep, type VerificationFacts } from './verification-step.ts';
-
-/** One event that a verification sends into a room. */
-export interface VerificationMessage {
-  readonly txnId: OutboxTxnId;
-  readonly roomId: RoomId;
-  readonly type: string;
-  readonly content: JsonObject;
-}
-/** Writes it into the outbox as a notice; the same txn id again changes nothing. */
-export type PostVerification = (message: VerificationMessage) => Promise<void>;
+import { advanceVerifications, type Flow } from './verification-advance.ts';
+import { type PostVerification, readFlow, type VerificationMailbox } from './verification-mailbox.ts';
 
 export interface VerificationOptions {
   readonly engine: Pick<Engine, 'userId' | 'call' | 'markSent' | 'receive' | 'trackUsers'>;
@@ -59,85 +39,21 @@ export interface Verification {
 /** People in the middle of a verification; each takes a minute, and the engine forgets it after ten. */
 const PEOPLE = 200;
 
-type RoomMessage = Extract<OutgoingRequest, { kind: 'room_message' }>;
-
-/** Between the engine and the outbox. */
-export interface VerificationMailbox {
-  /** For `Outgoing.onRoomMessage`. */
-  post(request: RoomMessage): Promise<void>;
-  /** The other side has said that it is done with the verification of this request. */
-  release(flow: string): void;
-  /** What is held back then is never sent: the verification is over with the process. */
-  stop(): void;
-}
-
-/**
- * Two messages that reach a client in one answer are handled side by side by matrix-js-sdk 43, which may drop the second, and then its verification never
- * ends (seen). So "done" waits for theirs, which says that our MAC was read, or for as long as this.
- */
-const DONE_AFTER_MS = 5_000;
-
-export interface VerificationMailboxOptions {
-  readonly post: PostVerification;
-  readonly clock: Clock;
-  readonly logger: Logger;
-}
-
-export function createVerificationMailbox({ post, clock, logger }: VerificationMailboxOptions): VerificationMailbox {
-  const held = new Map<string, { readonly message: VerificationMessage; readonly timer: Timer }>();
-  const released = new LRUCache<string, true>({ max: PEOPLE });
-
-  function release(flow: string): void {
-    released.set(flow, true);
-    const waiting = held.get(flow);
-    if (waiting === undefined) return;
-    held.delete(flow);
-    waiting.timer.cancel();
-    const { message } = waiting;
-    // It stays among the engine's requests until it was sent, and each flush brings it again.
-    post(message).catch((error: unknown) => logger.warn({ room_id: message.roomId, err: error }, 'a step of a verification failed'));
-  }
-  return {
-    async post(request) {
-      const message = buildVerificationMessage(request);
-      const flow = readFlow(message.content);
-      if (message.type !== 'm.key.verification.done' || flow === null || released.has(flow)) return post(message);
-      if (!held.has(flow)) held.set(flow, { message, timer: clock.after(DONE_AFTER_MS, () => release(flow)) });
-    },
-    release,
-    stop() {
-      for (const { timer } of held.values()) timer.cancel();
-      held.clear();
-    },
-  };
-}
-
-/** The id by which both sides call a verification: of its request in a room, of its own by to-device. */
-function readFlow({ 'm.relates_to': relation, transaction_id: transaction }: JsonObject): string | null {
-  if (isJsonObject(relation)) return typeof relation['event_id'] === 'string' ? relation['event_id'] : null;
-  return typeof transaction === 'string' ? transaction : null;
-}
-
-const buildVerificationMessage = ({ id, roomId, eventType, body }: RoomMessage): VerificationMessage => ({
-  txnId: verifyTxnId(id),
-  roomId,
-  type: eventType,
-  content: JSON.parse(body) as JsonObject,
-});
-
 export function createVerification({ engine, outgoing, post, mailbox, mayVerify, logger }: VerificationOptions): Verification {
   const lock = createLock();
+  /** People with a verification that is not over, and whether they may. */
   const active = new LRUCache<UserId, boolean>({ max: PEOPLE });
   const told = new LRUCache<string, 'shown' | 'done'>({ max: PEOPLE });
-  /** Verifications in which they have confirmed. */
+  /** Person and verification, where they have confirmed. */
   const confirmed = new LRUCache<string, true>({ max: PEOPLE });
 
   /** Every step that is ours to take with this person, until nothing is left to do but wait. */
   async function drive(user: UserId, may: boolean): Promise<void> {
     if (user === engine.userId) return;
-    active.set(user, may);
-    const theyConfirmed = (flow: string): boolean => confirmed.has(flow);
-    const { requests, flows } = await engine.call('verify', (machine) => advance(machine, user, { may, theyConfirmed }));
+    const theyConfirmed = (flow: string): boolean => confirmed.has(`${user} ${flow}`);
+    const { requests, flows } = await engine.call('verify', (machine) => advanceVerifications(machine, user, { may, theyConfirmed }));
+    if (flows.every(({ isOver }) => isOver)) active.delete(user);
+    else active.set(user, may);
     for (const flow of flows) await tell(user, flow);
     for (const request of requests) await outgoing.send(request);
     // The engine's own part: its key, its "done", and the signature.
@@ -154,9 +70,9 @@ export function createVerification({ engine, outgoing, post, mailbox, mayVerify,
     await engine.trackUsers([user]);
     await outgoing.askForDevices();
   }
-  function noteConfirmation({ type, content }: JsonObject): void {
+  function noteConfirmation({ type, sender, content }: JsonObject): void {
     const flow = type === 'm.key.verification.mac' && isJsonObject(content) ? readFlow(content) : null;
-    if (flow !== null) confirmed.set(flow, true);
+    if (flow !== null) confirmed.set(`${String(sender)} ${flow}`, true);
   }
 
   async function tell(user: UserId, { id, room, emoji, isDone }: Flow): Promise<void> {
@@ -232,77 +148,4 @@ function readSenders(events: readonly JsonObject[]): Set<UserId> {
       return user.ok ? [user.value] : [];
     }),
   );
-}
-
-/** Of one verification, as far as it is to be told. */
-interface Flow {
-  readonly id: string;
-  readonly room: RoomId | null;
-  /** Once both sides can show them. */
-  readonly emoji: string | null;
-  readonly isDone: boolean;
-}
-
-/** Runs inside one call of the engine: its objects must not outlive it. */
-async function advance(machine: wasm.OlmMachine, user: UserId, policy: Policy): Promise<{ requests: OutgoingRequest[]; flows: Flow[] }> {
-  const requests: OutgoingRequest[] = [];
-  const flows: Flow[] = [];
-  for (const request of machine.getVerificationRequests(new wasm.UserId(user))) {
-    const verification = request.getVerification();
-    const sas = verification instanceof wasm.Sas ? verification : null;
-    flows.push({
-      id: request.flowId,
-      room: (request.roomId?.toString() ?? null) as RoomId | null,
-      emoji: policy.may && sas !== null ? describeSas(sas) : null,
-      isDone: request.isDone(),
-    });
-    requests.push(...(await takeStep(request, sas, readFacts(request, { verification, sas, policy }))));
-  }
-  return { requests, flows };
-}
-
-interface Policy {
-  readonly may: boolean;
-  readonly theyConfirmed: (flow: string) => boolean;
-}
-interface Parts {
-  readonly verification: wasm.Sas | wasm.Qr | undefined;
-  readonly sas: wasm.Sas | null;
-  readonly policy: Policy;
-}
-const readFacts = (request: wasm.VerificationRequest, { verification, sas, policy }: Parts): VerificationFacts => ({
-  mayVerify: policy.may,
-  isOver: request.isDone() || request.isCancelled() || request.timedOut() || request.isPassive(),
-  isRequested: request.phase() === wasm.VerificationRequestPhase.Requested && !request.weStarted(),
-  offersEmoji: request.theirSupportedMethods?.includes(wasm.VerificationMethod.SasV1) ?? false,
-  method: verification === undefined ? 'none' : sas === null ? 'other' : 'emoji',
-  isAccepted: sas !== null && (sas.weStarted() || sas.hasBeenAccepted()),
-  canBeShown: sas?.canBePresented() ?? false,
-  theyConfirmed: policy.theyConfirmed(request.flowId),
-  isConfirmed: sas?.haveWeConfirmed() ?? false,
-});
-
-async function takeStep(request: wasm.VerificationRequest, sas: wasm.Sas | null, facts: VerificationFacts): Promise<OutgoingRequest[]> {
-  switch (decideVerificationStep(facts)) {
-    case 'accept_request':
-      return present(request.acceptWithMethods([wasm.VerificationMethod.SasV1]));
-    case 'cancel':
-      return present(request.cancel());
-    case 'accept_emoji':
-      return present(sas?.accept());
-    case 'confirm':
-      return (await sas?.confirm())?.map(readRequest) ?? [];
-    case 'wait':
-      return [];
-  }
-}
-const present = (raw: Parameters<typeof readRequest>[0] | undefined): OutgoingRequest[] => (raw === undefined ? [] : [readRequest(raw)]);
-
-/** Seven emoji with their names; three numbers for a client that has none. */
-function describeSas(sas: wasm.Sas): string | null {
-  if (!sas.canBePresented()) return null;
-  const emoji = sas.supportsEmoji() ? sas.emoji() : undefined;
-  if (emoji !== undefined) return emoji.map(({ symbol, description }) => `${symbol} ${description}`).join(', ');
-  const decimals = sas.decimals();
-  return decimals === undefined ? null : [...decimals].join(' ');
 }

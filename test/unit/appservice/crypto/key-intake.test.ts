@@ -57,7 +57,7 @@ function start(store: ToDeviceStore = db.toDevice): KeyIntake {
       },
     },
     logger,
-    onReceived: async (events) => void received.push(...events),
+    onReceived: (events) => void received.push(...events),
   });
 }
 const event = (nr: number): JsonObject => ({ type: 'm.room.encrypted', sender: '@alice:s', content: { nr } });
@@ -186,7 +186,7 @@ test('no event that passed the door makes the real engine lose those beside it',
     store: oracle.db.toDevice,
     engine: oracle.engine,
     logger,
-    onReceived: async (events) => void received.push(...events),
+    onReceived: (events) => void received.push(...events),
   });
   const hostile: JsonObject[] = [
     {

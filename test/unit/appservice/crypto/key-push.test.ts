@@ -136,6 +136,30 @@ test('requests that failed are tried again', async () => {
   expect(logger.said('warn')).toEqual(['requests about keys could not be sent']);
 });
 
+test('a homeserver that never says a word about keys is named: its flags are missing', async () => {
+  const event = await alice.say(encryptedRoom([oracle.user, alice.user]), { msgtype: 'm.text', body: 'hello' });
+  const keyless = transaction({ events: [event], 'de.sorunome.msc2409.to_device': [] });
+  for (let count = 0; count < 2; count += 1) await push.receive(keyless);
+  const early = push.trouble();
+
+  await push.receive(keyless);
+  const late = push.trouble();
+  await push.receive(transaction());
+
+  expect(early).toBeNull();
+  expect(late).toContain('org.matrix.msc3202');
+  expect(push.trouble()).toBeNull();
+});
+
+test('a device that was deleted on the homeserver is trouble that a person must repair', async () => {
+  server.deleteDevice(oracle.user, oracle.device);
+  await oracle.engine.trackUsers([alice.user as UserId]);
+
+  await push.start();
+
+  expect(push.trouble()).toContain('crypto new-device');
+});
+
 test('after stop nothing is set to go off', async () => {
   await push.start();
 

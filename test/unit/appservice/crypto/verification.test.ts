@@ -10,12 +10,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CryptoUnavailable } from '../../../../appservice/crypto/crypto-service.ts';
 import { type OutgoingRequest, readRequest } from '../../../../appservice/crypto/engine-request.ts';
 import { createOutgoing } from '../../../../appservice/crypto/outgoing.ts';
-import {
-  createVerification,
-  createVerificationMailbox,
-  type Verification,
-  type VerificationMessage,
-} from '../../../../appservice/crypto/verification.ts';
+import { createVerification, type Verification } from '../../../../appservice/crypto/verification.ts';
+import { createVerificationMailbox, type VerificationMessage } from '../../../../appservice/crypto/verification-mailbox.ts';
 import type { EventId, RoomId, UserId } from '../../../../src/ids.ts';
 import type { JsonObject } from '../../../../src/json.ts';
 import { systemClock } from '../../../../src/system-clock.ts';
