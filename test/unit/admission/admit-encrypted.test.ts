@@ -154,6 +154,24 @@ describe('an encrypted message', () => {
     expect(core.crypto.looks).toBe(0);
   });
 
+  test('that the inviter wrote before the join is answered (G1)', async () => {
+    const core = buildCore();
+    core.execute = null;
+    core.crypto.bring('s');
+    core.rooms.room(ROOM, { kind: 'direct', membership: 'invite', encryption: 'encrypted' });
+    core.rooms.onReadBack = async () => {
+      await core.inbox.receive([encrypted('hello', { session: 's', index: 0 }, { source: 'backfill' })]);
+      return true;
+    };
+    const invite = incoming('invite', { type: 'm.room.member', content: { membership: 'invite', is_direct: true } });
+    await core.inbox.receive([{ ...invite, event: { ...invite.event, state_key: ORACLE } }]);
+
+    for (const _ of ['invite', 'hello']) await core.admit.handle(core.claim());
+
+    expect(core.admitted).toEqual(['joined:direct', 'admitted:direct']);
+    expect(prompts(core)).toEqual(['hello']);
+  });
+
   test('whose app does not give its key is told so', async () => {
     const core = await encryptedRoom();
     core.crypto.withhold('s');

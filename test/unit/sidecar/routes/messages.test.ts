@@ -337,6 +337,16 @@ test('what is not built yet is refused by name instead of being dropped', async 
   expect((await world.inject(say('hi', { fields: { tools: [], attachments: [], metadata: { spaceId: 's' } } }))).statusCode).toBe(200);
 });
 
+test('a direct room that is encrypted is answered in like any other', async () => {
+  const facts = { ...DIRECT, people: new Set([ALICE]), encryption: 'encrypted' as const };
+  const encrypted = createWorld({ rooms: { facts: async (roomId) => ({ ...facts, roomId }) } });
+  await encrypted.prepare();
+
+  expect((await encrypted.inject(say('hello'))).statusCode).toBe(200);
+  expect(encrypted.rows('runs')).toHaveLength(1);
+  await encrypted.close();
+});
+
 test.each([
   [{ kind: 'group' }, 403, 'NOT_LINKED'],
   // Its owner threw Alice out and came in instead: still two people, still direct.
