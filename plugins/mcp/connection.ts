@@ -3,7 +3,7 @@
  * size, because it is another program's word. Processes and sockets are the adapters' library's; a call goes to the protocol's own client, whose
  * result says plainly whether it failed.
  */
-import { MultiServerMCPClient } from '@langchain/mcp-adapters';
+import type { MultiServerMCPClient } from '@langchain/mcp-adapters';
 import { isHttp, type McpServer } from './settings.ts';
 
 export interface McpTool {
@@ -31,9 +31,11 @@ const CONNECT_TIMEOUT_MS = 10_000;
 type Client = NonNullable<Awaited<ReturnType<MultiServerMCPClient['getClient']>>>;
 
 export function createMcpConnection(name: string, server: McpServer): McpConnection {
-  let adapters = build();
+  let adapters: Promise<MultiServerMCPClient> | null = null;
 
-  function build(headers: Record<string, string> = {}): MultiServerMCPClient {
+  async function build(headers: Record<string, string> = {}): Promise<MultiServerMCPClient> {
+    // Who has no server does not pay for the library.
+    const { MultiServerMCPClient: Adapters } = await import('@langchain/mcp-adapters');
     const connection = isHttp(server)
       ? {
           transport: 'http' as const,
@@ -52,7 +54,7 @@ export function createMcpConnection(name: string, server: McpServer): McpConnect
           stderr: 'ignore' as const,
           restart: { enabled: false },
         };
-    return new MultiServerMCPClient({ mcpServers: { [name]: connection }, prefixToolNameWithServerName: false });
+    return new Adapters({ mcpServers: { [name]: connection }, prefixToolNameWithServerName: false });
   }
   async function connect(to: MultiServerMCPClient): Promise<Client> {
     const client = await within(CONNECT_TIMEOUT_MS, to.getClient(name));
@@ -62,21 +64,22 @@ export function createMcpConnection(name: string, server: McpServer): McpConnect
   const close = (old: MultiServerMCPClient): Promise<void> => old.close().catch(() => undefined);
 
   async function connected<T>(work: (client: Client) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    adapters ??= build();
     const used = adapters;
     try {
-      return await work(await connect(used));
+      return await work(await connect(await used));
     } catch (error) {
       // Who cancels a call leaves the others alone. The next use connects anew.
       if (signal?.aborted !== true && isGone(error) && adapters === used) {
-        adapters = build();
-        await close(used);
+        adapters = null;
+        await close(await used);
       }
       throw error;
     }
   }
   /** A signed request is good for one call: its connection ends with it, or there would be one more with every call. */
   async function once<T>(headers: Record<string, string>, work: (client: Client) => Promise<T>): Promise<T> {
-    const own = build(headers);
+    const own = await build(headers);
     try {
       return await work(await connect(own));
     } finally {
@@ -105,7 +108,7 @@ export function createMcpConnection(name: string, server: McpServer): McpConnect
       if (result.isError === true) throw new Error(text === '' ? 'the server gave no reason' : text);
       return text;
     },
-    close: () => adapters.close(),
+    close: async () => (await adapters)?.close(),
   };
 }
 

@@ -19,6 +19,7 @@ import { createDownstream, type Downstream } from '../ucan/downstream.ts';
 import { createGrants, type Grants } from '../ucan/grants.ts';
 import { newNonce } from '../ucan/mint.ts';
 import { createRegisterGrant, type RegisterGrant } from '../ucan/register-grant.ts';
+import type { SigningKey } from '../ucan/signing-key.ts';
 import { createUseGrants, type UseGrants } from '../ucan/use-grants.ts';
 import { loadKeys } from './load-config.ts';
 import { StartRefused } from './start-refused.ts';
@@ -35,6 +36,8 @@ export interface Authority {
   readonly verifier: Verifier;
   readonly registerGrant: RegisterGrant;
   readonly downstream: Downstream;
+  /** The oracle's own key; null: it cannot sign. */
+  readonly signing: SigningKey | null;
   /** Ends look-ups that are under way. */
   close(): Promise<void>;
 }
@@ -97,6 +100,7 @@ export async function createAuthority({
       now,
       newNonce,
     }),
+    signing: keys.current,
     close: () => fetch.close(),
   };
 }

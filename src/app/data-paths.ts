@@ -15,6 +15,8 @@ export interface DataPaths {
   readonly cryptoKey: string;
   /** Default of CRYPTO_IDENTITY_FILE. */
   readonly cryptoIdentity: string;
+  /** Encrypts blobs where the oracle has no key of its own. */
+  readonly blobKey: string;
   /** Where `init` writes it. */
   readonly registration: string;
 }
@@ -29,6 +31,7 @@ export function dataPaths(dataDir: string): DataPaths {
     crypto: join(dir, 'crypto.db'),
     cryptoKey: join(dir, 'crypto.key'),
     cryptoIdentity: join(dir, 'crypto-identity.json'),
+    blobKey: join(dir, 'blob.key'),
     registration: join(dir, 'registration.yaml'),
   };
 }

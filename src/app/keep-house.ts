@@ -3,6 +3,7 @@
  * stamps, and the logs of runs that ended long ago; what they said stays in the conversation. Never what the audit log says was allowed.
  * What becomes free is given back to the file system.
  */
+import type { Blobs } from '../blob-store/blobs.ts';
 import type { Inbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Store, Tx } from '../store/store.ts';
@@ -15,6 +16,7 @@ export interface HousekeepingOptions {
   readonly store: Store;
   readonly inbox: Inbox;
   readonly grants: Pick<Grants, 'sweep'>;
+  readonly blobs: Pick<Blobs, 'sweep'>;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly retentionMs: number;
@@ -33,7 +35,7 @@ const NONCE_IDLE_MS = 24 * 60 * 60_000;
 /** A run is over within minutes; a day leaves room for outages. */
 const CHECKPOINT_IDLE_MS = 24 * 60 * 60_000;
 
-export function keepHouse({ store, inbox, grants, clock, logger, retentionMs, removeIdleCheckpoints }: HousekeepingOptions): {
+export function keepHouse({ store, inbox, grants, blobs, clock, logger, retentionMs, removeIdleCheckpoints }: HousekeepingOptions): {
   stop(): void;
 } {
   const { sql } = store;
@@ -49,6 +51,7 @@ export function keepHouse({ store, inbox, grants, clock, logger, retentionMs, re
     let count = await untilDone(() => inbox.prune(old - retentionMs));
     count += await untilDone(() => pruneSpent(store, now));
     count += await grants.sweep(now);
+    count += await untilDone(() => blobs.sweep(now));
     const nonces = sql
       .selectFrom('authorise_links')
       .select('nonce_hash')

@@ -3,19 +3,14 @@
  * 200s: what arrives meanwhile waits in the inbox (issue "listen first, load the agent after"). Runs start when this resolves.
  */
 
-import clockPlugin from '../../plugins/clock/plugin.ts';
-import roomPlugin from '../../plugins/room/plugin.ts';
 import { createMainRunner, type MainRunner } from '../agent/main-agent.ts';
-import { buildRegistryHost } from '../agent/registry-host.ts';
 import type { Spending } from '../agent/spending.ts';
 import type { Config, Environment } from '../config.ts';
 import { parseDid } from '../ids.ts';
 import { createModels, type ModelSettings, type Models } from '../models/models.ts';
 import { readModelSettings } from '../models/read-model-settings.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { AnyOraclePlugin, CreditPolicy } from '../plugin-api/define-oracle-plugin.ts';
 import type { PluginHost } from '../plugin-host/plugin-host.ts';
-import { buildPluginRegistry } from '../plugin-host/plugin-registry.ts';
 import { createToolMarks } from '../runs/tool-marks.ts';
 import type { ContextServices } from '../runtime-context/build-runtime-context.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
@@ -32,11 +27,9 @@ import { StartRefused } from './start-refused.ts';
 
 export interface LoadAgentOptions {
   readonly config: Config;
-  /** Left out: the two oldest plugins and `plugins`, all loaded from the start. */
-  readonly host?: PluginHost;
-  readonly plugins?: readonly AnyOraclePlugin[];
-  readonly services?: ContextServices;
-  readonly spending?: Spending;
+  readonly host: PluginHost;
+  readonly services: ContextServices;
+  readonly spending: Spending;
   /** Roles and providers of models are read from it; left out: one model for all roles. */
   readonly environment?: Environment;
   readonly hooks?: OracleHooks;
@@ -56,12 +49,10 @@ export interface Agent {
   readonly models: Models;
   /** What its tools need people to grant. */
   readonly abilitiesToAsk: readonly AbilityToAsk[];
-  /** Null: everybody is answered for nothing. */
-  readonly creditPolicy: CreditPolicy | null;
 }
 
 export function loadAgent(options: LoadAgentOptions): Agent {
-  const { config, logger, store, clock, host = buildOldHost(options.plugins ?? []), hooks = {} } = options;
+  const { config, logger, store, clock, host, hooks = {} } = options;
   const configured = createModels({ clock, logger, idleTimeoutMs: config.modelIdleTimeoutS * 1_000, ...readModels(options) });
   const { resolveModel, getRoomTitle } = hooks;
   const models = resolveModel === undefined ? configured : buildResolvedModels(configured, resolveModel);
@@ -72,8 +63,8 @@ export function loadAgent(options: LoadAgentOptions): Agent {
     marks: createToolMarks({ store, clock }),
     models,
     host,
-    ...(options.services === undefined ? {} : { services: options.services }),
-    ...(options.spending === undefined ? {} : { spending: options.spending }),
+    services: options.services,
+    spending: options.spending,
     matrix: options.matrix,
     authority: options.authority,
     downstream: options.downstream,
@@ -85,13 +76,7 @@ export function loadAgent(options: LoadAgentOptions): Agent {
     contextTokens: config.modelContextTokens,
     chance: options.chance,
   });
-  return { runner, models, abilitiesToAsk: planAbilitiesToAsk(host), creditPolicy: host.creditPolicy };
-}
-
-function buildOldHost(plugins: readonly AnyOraclePlugin[]): PluginHost {
-  const registry = buildPluginRegistry([clockPlugin, roomPlugin, ...plugins], {});
-  if (!registry.ok) throw new StartRefused(`the plugins do not fit together: ${registry.error.join('; ')}.`);
-  return buildRegistryHost(registry.value);
+  return { runner, models, abilitiesToAsk: planAbilitiesToAsk(host) };
 }
 
 function readModels({ environment, config }: Pick<LoadAgentOptions, 'environment' | 'config'>): ModelSettings {

@@ -10,18 +10,16 @@ import { createInbox } from '../inbox/inbox.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createMetrics } from '../observe/metrics.ts';
 import { type MetricsServer, startMetricsServer } from '../observe/metrics-server.ts';
-import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import type { Clock } from '../time.ts';
 import { dataPaths } from './data-paths.ts';
 import { openData } from './open-data.ts';
+import type { PluginOptions } from './plugin-options.ts';
 import type { Work } from './work.ts';
 
-export interface StartOptions {
+export interface StartOptions extends PluginOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly clock: Clock;
-  /** Besides the built-in ones. */
-  readonly plugins?: readonly AnyOraclePlugin[];
   /** Something is in doubt that no running process may go on with (the keys of encrypted rooms): it must end, and is started anew. */
   readonly onFatal?: (reason: string) => void;
 }
@@ -38,7 +36,7 @@ export interface Oracle {
   stop(): Promise<void>;
 }
 
-export async function startOracle({ config, logger, clock, plugins = [], onFatal = exitNow }: StartOptions): Promise<Oracle> {
+export async function startOracle({ config, logger, clock, onFatal = exitNow, ...more }: StartOptions): Promise<Oracle> {
   const data = openData(dataPaths(config.dataDir), clock.now());
   const opened: (() => Promise<void> | void)[] = [() => data.close()];
   /** Newest first: what was opened last stands on what was opened before. */
@@ -77,7 +75,7 @@ export async function startOracle({ config, logger, clock, plugins = [], onFatal
 
     // Loaded now, not at import: from here on nothing that arrives is lost.
     const working = import('./work.ts').then(async ({ startWork }) => {
-      work = await startWork({ config, logger, clock, plugins, data, inbox, metrics, appserviceUrl, onFatal: end });
+      work = await startWork({ ...more, config, logger, clock, data, inbox, metrics, appserviceUrl, onFatal: end });
       opened.push(() => work?.stop());
       return work;
     });

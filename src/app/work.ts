@@ -36,7 +36,7 @@ import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
 import { parkReasonOf } from '../outbox/park-reason.ts';
-import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
+import type { CreditPolicy } from '../plugin-api/define-oracle-plugin.ts';
 import { createControl } from '../runs/control.ts';
 import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
@@ -45,6 +45,7 @@ import { createRuns } from '../runs/ledger.ts';
 import { createReplacing } from '../runs/replace.ts';
 import { createScheduler } from '../runs/scheduler.ts';
 import { createViewers } from '../runs/viewers.ts';
+import { buildPluginStorage } from '../runtime-context/storage-group.ts';
 import { createRoomSettings } from '../sessions/room-settings.ts';
 import { createSessions } from '../sessions/sessions.ts';
 import { createTranscript } from '../sessions/transcript.ts';
@@ -69,21 +70,22 @@ import { createForgetOrder, FORGET_ORDER } from './forget-order.ts';
 import { eraserOf } from './forget-person.ts';
 import { keepHouse } from './keep-house.ts';
 import type { Agent } from './load-agent.ts';
+import { openPlugins } from './load-plugins.ts';
 import { obeyControl } from './obey-control.ts';
 import { countResumes, observeAdmission, observeRun, readDepths, readHealth } from './observe-work.ts';
 import type { Data } from './open-data.ts';
+import type { PluginOptions } from './plugin-options.ts';
+import { openPluginServices } from './plugin-services.ts';
 import { createPortal } from './portal.ts';
 import { createGreeting, createRoomWords } from './room-words.ts';
 import { createRunOrders } from './run-orders.ts';
 import { StartRefused } from './start-refused.ts';
 import { HomeserverDown, tellOutage } from './tell-outage.ts';
 
-export interface WorkOptions {
+export interface WorkOptions extends PluginOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly clock: Clock;
-  /** Besides the built-in ones. */
-  readonly plugins?: readonly AnyOraclePlugin[];
   readonly data: Data;
   readonly inbox: Inbox;
   readonly metrics: Metrics;
@@ -110,7 +112,7 @@ const RECONCILE_FIRST_MS = 10_000;
 const DAY_MS = 24 * 60 * 60_000;
 
 export async function startWork(options: WorkOptions): Promise<Work> {
-  const { config, logger, clock, plugins = [], data, inbox, metrics, appserviceUrl } = options;
+  const { config, logger, clock, data, inbox, metrics, appserviceUrl } = options;
   assertSafeDecoder();
   const { store, fence } = data;
   const now = () => clock.now();
@@ -132,6 +134,13 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const { read } = encryption;
   const media = createMedia({ api, rooms, attachments: encryption.attachments });
   const matrix = createMatrixAccess({ api, outbox, store, rooms, clock, read, media });
+  const host = await openPlugins(options, {
+    identity: { name: config.oracleName, did: oracleDid, entityDid: entityDid ?? null },
+    logger,
+    clock,
+  });
+  const services = await openPluginServices({ config, host, store, matrix, signing: authority.signing, clock, logger });
+  const credits = createCredits({ store, policy: () => planCreditPolicy(host.creditPolicy, config.access) });
   const ping = createPing({ api: connection.bare, registrationId: config.matrixRegistrationId, url: appserviceUrl, newId });
 
   let agent: Agent | null = null;
@@ -143,7 +152,6 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const inputs = createInputs({ store, runs, newRunId });
   const replacing = createReplacing({ store, runs });
   const frames = createFrameReader({ store });
-  const credits = createCredits({ store, policy: () => agent?.creditPolicy ?? null });
   const rule = { limit: config.rateLimit, windowMs: config.rateLimitWindowS * 1_000 };
   const maxLatenessMs = config.maxEventLatenessS * 1_000;
   const runDeadlineMs = config.runDeadlineS * 1_000;
@@ -366,7 +374,11 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     const [{ loadAgent }] = await Promise.all([loading, reportPing(ping, logger)]);
     agent = loadAgent({
       config,
-      plugins,
+      host,
+      services,
+      spending: credits,
+      ...(options.environment === undefined ? {} : { environment: options.environment }),
+      ...(options.hooks === undefined ? {} : { hooks: options.hooks }),
       store,
       clock,
       logger,
@@ -423,12 +435,22 @@ export async function startWork(options: WorkOptions): Promise<Work> {
       scheduler.wake();
       outbox.wake();
     },
-    health: () => readHealth(store, outbox, parts),
+    health: () => readHealth(store, outbox, { ...parts, plugins: host.status() }),
     models: () => ({ ids: agent?.models.listModels().map(({ id }) => id) ?? [config.modelMain], default: config.modelMain }),
     observeRefusal: (code) => metrics.error(code),
     clock,
     logger,
     newRequestId: newId,
+    plugins: {
+      routes: host.routes,
+      storageOf: (plugin, did) =>
+        buildPluginStorage({
+          store: services.storage,
+          owner: { plugin, principal: did },
+          isTainted: () => false,
+          readsForeign: () => undefined,
+        }),
+    },
     options: { corsOrigins: config.corsOrigin, trustedProxies: config.trustedProxies },
   });
   // The last thing here that may fail: before it nothing runs that a failed start would have to stop, but the pool of connections.
@@ -443,6 +465,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     store,
     inbox,
     grants,
+    blobs: services.blobs,
     clock,
     logger,
     retentionMs: config.retentionDays * DAY_MS,
@@ -489,6 +512,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
       await authority.close();
       agent?.runner.close();
       await agent?.models.close();
+      await host.close();
     },
   };
 }
@@ -500,6 +524,10 @@ async function firstOf(work: Promise<unknown>, { clock, withinMs }: { clock: Clo
   await Promise.race([work, timeUp]);
   waiting.abort();
 }
+
+/** Identities cost nothing where everybody may come: nobody is given anything for making another one. */
+const planCreditPolicy = (policy: CreditPolicy | null, access: Config['access']): CreditPolicy | null =>
+  policy !== null && access === 'open' ? { ...policy, initial: 0 } : policy;
 
 /** An entry of GRANT_ABILITIES, `<ability> <resource>`; its form was checked with the settings. */
 function readAbilityToAsk(entry: string): AbilityToAsk {

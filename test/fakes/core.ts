@@ -10,6 +10,7 @@ import { createFloodGuard } from '../../src/admission/flood.ts';
 import { createKnownRooms } from '../../src/admission/known-rooms.ts';
 import { createNotices } from '../../src/admission/notices.ts';
 import { createParkedWatch } from '../../src/admission/parked-watch.ts';
+import { createBlobs } from '../../src/blob-store/blobs.ts';
 import { createAuthorisePage } from '../../src/commands/authorise-page.ts';
 import { createCommands } from '../../src/commands/commands.ts';
 import { createOwnGrants } from '../../src/commands/own-grants.ts';
@@ -333,6 +334,7 @@ export function buildCore(options: CoreOptions = {}) {
     links,
     known,
     grants,
+    blobs: createBlobs({ store, key: new Uint8Array(32), now }),
     documents,
     verifier,
     authoriseLinks,

@@ -14,7 +14,7 @@ import { settleMemory } from './settle-memory.ts';
 export async function runStart({ settings }: { readonly settings?: string }): Promise<void> {
   const loaded = await loadConfig({ environment: readEnvironment(), settings });
   if (!loaded.ok) throw configError(loaded.error);
-  const { config, warnings } = loaded.value;
+  const { config, environment, warnings } = loaded.value;
   const pretty = config.logFormat === 'pretty' || (config.logFormat === 'auto' && process.stdout.isTTY);
   const logger = createLogger({ level: config.logLevel, format: pretty ? 'pretty' : 'json' });
   for (const { message, remedy } of warnings) logger.warn({ reason: `${message} ${remedy}` }, 'setting without effect');
@@ -24,7 +24,7 @@ export async function runStart({ settings }: { readonly settings?: string }): Pr
       signals: process,
       exit: (code) => process.exit(code),
       start: async () => {
-        const oracle = await (await import('../main.ts')).startOracle({ config, logger, clock: systemClock });
+        const oracle = await (await import('../main.ts')).startOracle({ config, environment, logger, clock: systemClock });
         // A start that fails is told by who waits for `ready`.
         oracle.ready.then(settleMemory, () => undefined);
         return oracle;

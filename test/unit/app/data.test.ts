@@ -74,8 +74,11 @@ describe('housekeeping', () => {
     const core = buildCore();
     core.execute = null;
     await core.joinDirect();
-    const { store, inbox, grants, clock, logger } = core;
-    return { core, house: keepHouse({ store, inbox, grants, clock, logger, retentionMs: RETENTION, removeIdleCheckpoints: () => 0 }) };
+    const { store, inbox, grants, blobs, clock, logger } = core;
+    return {
+      core,
+      house: keepHouse({ store, inbox, grants, blobs, clock, logger, retentionMs: RETENTION, removeIdleCheckpoints: () => 0 }),
+    };
   }
   const addOutbox = (core: Core, name: string) =>
     core.store.write((tx) =>
