@@ -10,6 +10,7 @@ import { isJsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import { StorageError } from '../src/store/store.ts';
+import { CryptoUnavailable } from './crypto/crypto-service.ts';
 import { buildIncoming, logSkipped, type OnSkipped } from './read-incoming.ts';
 import { readTransaction, type Transaction } from './wire/read-transaction.ts';
 
@@ -122,7 +123,8 @@ class NotJson extends Error {
 function readFailure(error: unknown): { status: number; errcode: string; text: string } {
   if (error instanceof NotJson) return { status: 400, errcode: 'M_NOT_JSON', text: 'The body is not JSON' };
   // 503: the homeserver keeps the transaction and tries again (G1).
-  if (error instanceof StorageError) return { status: 503, errcode: 'M_UNKNOWN', text: 'The events cannot be stored at the moment' };
+  if (error instanceof StorageError || error instanceof CryptoUnavailable)
+    return { status: 503, errcode: 'M_UNKNOWN', text: 'The events cannot be stored at the moment' };
   const status = error instanceof Error && 'statusCode' in error && typeof error.statusCode === 'number' ? error.statusCode : 500;
   if (status === 413) return { status, errcode: 'M_TOO_LARGE', text: 'The body is too large' };
   if (status >= 400 && status < 500) return { status, errcode: 'M_BAD_JSON', text: 'The request cannot be read' };

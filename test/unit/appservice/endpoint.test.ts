@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { afterEach, describe, expect, test } from 'vitest';
+import { CryptoUnavailable } from '../../../appservice/crypto/crypto-service.ts';
 import { createEndpoint, type EndpointOptions } from '../../../appservice/endpoint.ts';
 import type { IncomingEvent } from '../../../src/inbox/inbox.ts';
 import { LIMITS } from '../../../src/limits.ts';
@@ -100,14 +101,17 @@ describe('keys in transactions (CRYPTO_TRANSPORT=appservice)', () => {
     expect(order).toEqual(['1 to-device', 'events']);
   });
 
-  test('what cannot be stored is not answered with 200, and its events come again (G1)', async () => {
-    const { put, received } = open({ receiveKeys: () => Promise.reject(new StorageError('full')) });
+  test.each([new StorageError('full'), new CryptoUnavailable('not open yet')])(
+    'what cannot be stored is not answered with 200, and its events come again (G1): %s',
+    async (error) => {
+      const { put, received } = open({ receiveKeys: () => Promise.reject(error) });
 
-    const response = await put(withKeys);
+      const response = await put(withKeys);
 
-    expect(response.statusCode).toBe(503);
-    expect(received).toEqual([]);
-  });
+      expect(response.statusCode).toBe(503);
+      expect(received).toEqual([]);
+    },
+  );
 
   test('a transaction of keys alone is taken as well', async () => {
     const taken: number[] = [];
