@@ -7,9 +7,10 @@ import type { BaseMessage } from '@langchain/core/messages';
 import type { Blobs } from '../blob-store/blobs.ts';
 import { NotAvailableError, OracleError, refusal } from '../errors.ts';
 import type { CallUsage, Models } from '../models/models.ts';
-import type { LogFields, Logger } from '../observe/logger.ts';
+import type { Logger } from '../observe/logger.ts';
 import type { ToolCapability } from '../plugin-api/define-tool.ts';
 import type { PluginHost } from '../plugin-host/plugin-host.ts';
+import { createPluginLogger } from '../plugin-host/plugin-logger.ts';
 import type { PluginStore } from '../plugin-storage/plugin-store.ts';
 import type { FrameData, Run } from '../runs/run.ts';
 import type { RunOutput } from '../runs/runner.ts';
@@ -27,7 +28,7 @@ import { buildLlmGroup } from './llm-group.ts';
 import type { MatrixAccess } from './matrix-access.ts';
 import { buildMatrixGroup, buildPost } from './matrix-group.ts';
 import { MISSING_BLOBS, MISSING_SECRETS, MISSING_SHARED, MISSING_STORAGE } from './missing-groups.ts';
-import type { MergedConfig, PluginLogger, RuntimeContext, UserContextData } from './runtime-context.ts';
+import type { MergedConfig, RuntimeContext, UserContextData } from './runtime-context.ts';
 import { buildSecretsGroup } from './secrets-group.ts';
 import { buildSharedGroup } from './shared-group.ts';
 import { buildStateGroup, type PluginStatePort } from './state-group.ts';
@@ -167,7 +168,7 @@ function build(sources: RuntimeContextSources, depth: number): RuntimeContext {
       redactor,
       ...(call === undefined ? {} : { callId: call.id }),
     }),
-    logger: buildPluginLogger(sources.logger.child({ plugin, ...(call === undefined ? {} : { tool: call.tool }) }), redactor),
+    logger: createPluginLogger(sources.logger.child({ plugin, ...(call === undefined ? {} : { tool: call.tool }) }), redactor.clean),
     abortSignal: signal,
     shared:
       services === undefined
@@ -220,23 +221,4 @@ const guardFiles = (
 
 function withoutCall({ call: _, ...sources }: RuntimeContextSources, plugin: string): RuntimeContextSources {
   return { ...sources, plugin };
-}
-
-/** A plugin's facts are reduced to fields that log lines may have: it must not be able to write content into a log (G12). */
-function buildPluginLogger(logger: Logger, { clean }: Pick<SecretRedactor, 'clean'>): PluginLogger {
-  // Masked before it is cut: half a secret is none that is known.
-  const cut = (text: string, maxChars: number): string => clean(text).slice(0, maxChars);
-  const fields = (facts: Readonly<Record<string, string | number | boolean>> = {}): LogFields => ({
-    ...(typeof facts['code'] === 'string' ? { code: cut(facts['code'], 64) } : {}),
-    ...(typeof facts['reason'] === 'string' ? { reason: cut(facts['reason'], 200) } : {}),
-    ...(typeof facts['status'] === 'number' ? { status: facts['status'] } : {}),
-    ...(typeof facts['count'] === 'number' ? { count: facts['count'] } : {}),
-    ...(typeof facts['duration_ms'] === 'number' ? { duration_ms: facts['duration_ms'] } : {}),
-  });
-  return {
-    debug: (message, facts) => logger.debug(fields(facts), cut(message, 200)),
-    info: (message, facts) => logger.info(fields(facts), cut(message, 200)),
-    warn: (message, facts) => logger.warn(fields(facts), cut(message, 200)),
-    error: (message, facts) => logger.error(fields(facts), cut(message, 200)),
-  };
 }
