@@ -1,12 +1,14 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { openContextServices } from '../../../src/app/context-services.ts';
+import { buildRegistryHost } from '../../../src/agent/registry-host.ts';
+import { openPluginServices } from '../../../src/app/plugin-services.ts';
 import type { PrincipalId } from '../../../src/ids.ts';
 import { keyFromSeed } from '../../../src/ucan/signing-key.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { fakeLogger } from '../../fakes/fake-logger.ts';
 import { memoryStore, tempFolder } from '../../fakes/memory-store.ts';
+import { noMatrix } from '../agent/turn-fixture.ts';
 
 const OWNER = { plugin: 'p', principal: 'did:key:zAlice' as PrincipalId };
 function setUp(more: { secretsKeyFile?: string; signing?: ReturnType<typeof keyFromSeed> } = {}) {
@@ -16,10 +18,11 @@ function setUp(more: { secretsKeyFile?: string; signing?: ReturnType<typeof keyF
     store: memoryStore(),
     clock: fakeClock(),
     logger: fakeLogger(),
-    matrix: { roomState: async () => [], event: async () => ({}) },
+    host: buildRegistryHost({ names: new Set(), plugins: [], tools: new Map() }),
+    matrix: noMatrix,
     signing: more.signing ?? null,
   };
-  return { dataDir, open: () => openContextServices(options) };
+  return { dataDir, open: () => openPluginServices(options) };
 }
 
 test.each([undefined, keyFromSeed(new Uint8Array(32).fill(7))])(
