@@ -22,6 +22,7 @@ import { writeAudit } from '../turn/audit.ts';
 import type { Links } from '../turn/links.ts';
 import type { RunAuthority } from '../turn/run-authority.ts';
 import type { Downstream } from '../ucan/downstream.ts';
+import { buildResolvedModels } from './build-resolved-models.ts';
 import type { OracleHooks } from './plugin-options.ts';
 import { StartRefused } from './start-refused.ts';
 
@@ -89,16 +90,6 @@ function readModels({ environment, config }: Pick<LoadAgentOptions, 'environment
   throw new StartRefused(
     `the models are not set up:\n${settings.error.map(({ message, remedy }) => `  ✗ ${message} ${remedy}`).join('\n')}`,
   );
-}
-
-function buildResolvedModels(models: Models, resolve: NonNullable<OracleHooks['resolveModel']>): Models {
-  return {
-    ...models,
-    get(role, params, hooks) {
-      const model = role === 'main' ? resolve({ role: 'main', model: params?.model ?? models.nameOf('main') }) : null;
-      return model === null ? models.get(role, params, hooks) : models.get(role, { ...params, model }, hooks);
-    },
-  };
 }
 
 /** One entry for each ability, whichever tools need it. */

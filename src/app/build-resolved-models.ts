@@ -1,0 +1,13 @@
+/** `hooks.resolveModel`: another model for a call of the main role, under the runtime's own client, so that it is charged, timed and replaced like any. */
+import type { Models } from '../models/models.ts';
+import type { OracleHooks } from './plugin-options.ts';
+
+export function buildResolvedModels(models: Models, resolve: NonNullable<OracleHooks['resolveModel']>): Models {
+  return {
+    ...models,
+    get(role, params, hooks) {
+      const model = role === 'main' ? resolve({ role, model: params?.model ?? models.nameOf(role) }) : null;
+      return model === null ? models.get(role, params, hooks) : models.get(role, { ...params, model }, hooks);
+    },
+  };
+}
