@@ -244,6 +244,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     store: createReconcileStore({ store, inbox, clock, oracle }),
     orphans: createOrphans({ api, store, outbox, oracle, clock, read }),
     openOwn: createOpenOwn({ read, outbox, oracle }),
+    onRead: (events) => forgetChanged(events, rooms),
     oracle,
     clock,
     logger,
@@ -317,6 +318,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     parked,
     keysArrived: parkedWatch.keysArrived,
     reveal: encryption.reveal,
+    onDecrypted: metrics.decrypted,
     verification: encryption.verification,
     fingerprint: encryption.fingerprint,
     cryptoTrust: config.cryptoTrust,
@@ -339,7 +341,10 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     heldUntil: (room) => reconciler.heldUntil(room),
     maxRooms: MAX_ROOMS_AT_ONCE,
   });
-  metrics.watch(() => readDepths({ store, inbox, outbox, scheduler: scheduler.active(), now: now() }));
+  metrics.watch(async () => {
+    const keyStore = await encryption.status();
+    return readDepths({ store, inbox, outbox, scheduler: scheduler.active(), now: now(), keyStore });
+  });
   let stopping = false;
   async function start(): Promise<void> {
     forgetTracing();
@@ -435,7 +440,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
       scheduler.wake();
       outbox.wake();
     },
-    health: () => readHealth(store, outbox, { ...parts, plugins: host.status() }),
+    health: () => readHealth(store, outbox, { ...parts, encryption: encryption.health(), plugins: host.status() }),
     models: () => ({ ids: agent?.models.listModels().map(({ id }) => id) ?? [config.modelMain], default: config.modelMain }),
     observeRefusal: (code) => metrics.error(code),
     clock,
