@@ -6,7 +6,7 @@ export function buildResolvedModels(models: Models, resolve: NonNullable<OracleH
   return {
     ...models,
     get(role, params, hooks) {
-      const model = role === 'main' ? resolve({ role, model: params?.model ?? models.nameOf(role) }) : null;
+      const model = role === 'main' ? resolve({ role: 'main', model: params?.model ?? models.nameOf('main') }) : null;
       return model === null ? models.get(role, params, hooks) : models.get(role, { ...params, model }, hooks);
     },
   };

@@ -92,11 +92,11 @@ function readModels({ environment, config }: Pick<LoadAgentOptions, 'environment
   );
 }
 
-/** One entry for each ability, whichever tools need it. */
-function planAbilitiesToAsk({ plugins, tools }: Pick<PluginHost, 'plugins' | 'tools'>): AbilityToAsk[] {
+/** One entry for each ability, whichever tools need it, those of sub-agents among them. */
+function planAbilitiesToAsk({ plugins, tools, subAgents }: Pick<PluginHost, 'plugins' | 'tools' | 'subAgents'>): AbilityToAsk[] {
   const titles = new Map(plugins.map(({ name, manifest }) => [name, manifest.title]));
   const asked = new Map<string, AbilityToAsk>();
-  for (const { plugin, definition } of tools.values()) {
+  for (const { plugin, definition } of [...tools.values(), ...[...subAgents.values()].flatMap((agent) => [...agent.tools.values()])]) {
     const { capability } = definition;
     if (capability === undefined) continue;
     const { action: can, resource } = capability;
