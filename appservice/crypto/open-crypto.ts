@@ -136,12 +136,12 @@ interface Composed extends Parts {
 }
 
 function compose(
-  { clock, logger }: OpenCryptoOptions,
+  { logger }: OpenCryptoOptions,
   { engine, db, intake, outgoing, verification, mailbox, road, masterKey }: Composed,
 ): OpenCrypto {
   const { reveal, read } = createReveal({ engine, outgoing });
   return {
-    seal: createSeal({ engine, outgoing, clock, logger }),
+    seal: createSeal({ engine, outgoing, logger }),
     reveal,
     read,
     onKeys: engine.onKeys,
@@ -156,8 +156,8 @@ function compose(
       roomKeys: await engine.roomKeys(),
       storeBytes: db.bytes(),
       lastSyncAt: road.lastSyncAt(),
-      trouble: road.trouble(),
     }),
+    trouble: road.trouble,
     syncedSince: road.syncedSince,
     receiveTransaction: road.receive ?? null,
     async stop() {

@@ -12,12 +12,13 @@ import { assertNever } from '../../src/result.ts';
 import { isMatrixError, isOutage } from '../matrix-api.ts';
 import { CryptoUnavailable } from './crypto-service.ts';
 import type { Decrypted, DecryptProblem, Engine } from './engine.ts';
+import { findDevices } from './find-devices.ts';
 import type { Outgoing } from './outgoing.ts';
 import { type CiphertextName, readCiphertext } from './read-ciphertext.ts';
 import { decideSenderTrust, mayImprove } from './trust.ts';
 
 export interface RevealOptions {
-  readonly engine: Pick<Engine, 'decrypt' | 'trackUsers'>;
+  readonly engine: Pick<Engine, 'decrypt' | 'trackUsers' | 'outgoing'>;
   readonly outgoing: Pick<Outgoing, 'askForDevices'>;
 }
 
@@ -41,9 +42,8 @@ export function createReveal({ engine, outgoing }: RevealOptions): {
 
   /** The sender's devices are asked for when that was not done since they changed; otherwise this costs no request. */
   async function lookAgain(outer: JsonObject, room: RoomId, first: Decrypted): Promise<Decrypted> {
-    await engine.trackUsers([first.sender as UserId]);
     try {
-      await outgoing.askForDevices();
+      await findDevices([first.sender as UserId], { engine, outgoing });
     } catch (error) {
       // Another server's devices: the message must not wait for them. Our own homeserver comes back.
       if (!isMatrixError(error)) throw error;

@@ -13,13 +13,14 @@ import { buildNotice } from '../content/build-notice.ts';
 import { isMatrixError } from '../matrix-api.ts';
 import { CryptoUnavailable } from './crypto-service.ts';
 import type { Engine, ReceivedToDevice } from './engine.ts';
+import { findDevices } from './find-devices.ts';
 import { createLock } from './lock.ts';
 import type { Outgoing } from './outgoing.ts';
 import { advanceVerifications, type Flow } from './verification-advance.ts';
 import { type PostVerification, readFlow, type VerificationMailbox } from './verification-mailbox.ts';
 
 export interface VerificationOptions {
-  readonly engine: Pick<Engine, 'userId' | 'call' | 'markSent' | 'receive' | 'trackUsers'>;
+  readonly engine: Pick<Engine, 'userId' | 'call' | 'markSent' | 'outgoing' | 'receive' | 'trackUsers'>;
   readonly outgoing: Outgoing;
   readonly post: PostVerification;
   readonly mailbox: Pick<VerificationMailbox, 'release'>;
@@ -63,12 +64,8 @@ export function createVerification({ engine, outgoing, post, mailbox, mayVerify,
   async function driveByToDevice(user: UserId): Promise<void> {
     const may = await mayVerify(user);
     // The engine dropped a request of a device that it did not know; asked now, it takes the next.
-    if (may && user !== engine.userId) await learnDevices(user);
+    if (may && user !== engine.userId) await findDevices([user], { engine, outgoing });
     await drive(user, may);
-  }
-  async function learnDevices(user: UserId): Promise<void> {
-    await engine.trackUsers([user]);
-    await outgoing.askForDevices();
   }
   function noteConfirmation({ type, sender, content }: JsonObject): void {
     const flow = type === 'm.key.verification.mac' && isJsonObject(content) ? readFlow(content) : null;
@@ -107,7 +104,7 @@ export function createVerification({ engine, outgoing, post, mailbox, mayVerify,
     receive: (event, room, { user, mayVerify: may }) =>
       guarded(async () => {
         // The engine drops a request of a device that it does not know.
-        if (may && event['type'] === 'm.room.message') await learnDevices(user);
+        if (may && event['type'] === 'm.room.message') await findDevices([user], { engine, outgoing });
         // Forgets verifications that are over: the engine takes one of them for another one that is going on, and cancels both.
         await engine.receive(NOTHING);
         await engine.call('receive_verification', (machine) =>

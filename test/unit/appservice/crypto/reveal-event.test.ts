@@ -218,9 +218,10 @@ test.each([
   ['malformed', { algorithm: 'm.megolm.v1.aes-sha2' }],
   ['unknown_algorithm', { algorithm: 'm.megolm.v9', ciphertext: 'AAAA' }],
 ])('%s: refused before the engine sees it', async (reason, content) => {
+  const seen = () => Promise.reject(new Error('seen'));
   const { reveal } = createReveal({
-    engine: { decrypt: () => Promise.reject(new Error('seen')), trackUsers: () => Promise.reject(new Error('seen')) },
-    outgoing: { askForDevices: () => Promise.reject(new Error('seen')) },
+    engine: { decrypt: seen, trackUsers: seen, outgoing: seen },
+    outgoing: { askForDevices: seen },
   });
 
   expect(await reveal({ event: { content }, eventId: '$e' as EventId, roomId: '!r' as RoomId })).toEqual({ kind: 'refused', reason });
@@ -304,7 +305,7 @@ describe('decisions', () => {
       ciphertext: Buffer.from([3, 8, 0, 0x12, 1, ...new Array(73).fill(7)]).toString('base64'),
     };
     const { reveal } = createReveal({
-      engine: { decrypt: () => Promise.reject(new CryptoUnavailable('closed')), trackUsers: async () => {} },
+      engine: { decrypt: () => Promise.reject(new CryptoUnavailable('closed')), trackUsers: async () => {}, outgoing: async () => [] },
       outgoing: { askForDevices: async () => {} },
     });
 

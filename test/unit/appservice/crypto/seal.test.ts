@@ -3,6 +3,7 @@ import type { RoomEncryption } from '../../../../appservice/crypto/crypto-servic
 import { readCiphertext } from '../../../../appservice/crypto/read-ciphertext.ts';
 import { createSeal } from '../../../../appservice/crypto/seal.ts';
 import { MatrixError } from '../../../../appservice/matrix-api.ts';
+import type { RoomId } from '../../../../src/ids.ts';
 import type { JsonObject } from '../../../../src/json.ts';
 import { systemClock } from '../../../../src/system-clock.ts';
 import { type FakeKeyServer, fakeKeyServer } from '../../../fakes/fake-key-server.ts';
@@ -28,7 +29,7 @@ beforeEach(async () => {
   bob = await join('@bob:oracle.local', 'BOB');
   room = encryptedRoom([oracle.user, alice.user]);
   logger = fakeLogger();
-  seal = createSeal({ engine: oracle.engine, outgoing: oracle.outgoing, clock: systemClock, logger });
+  seal = createSeal({ engine: oracle.engine, outgoing: oracle.outgoing, logger });
 });
 afterEach(async () => {
   for (const machine of open.splice(0)) await machine.close();
@@ -193,6 +194,30 @@ describe('when the homeserver has trouble', () => {
 
     expect(typeof content['ciphertext']).toBe('string');
     expect(logger.said('warn')).toEqual(['some devices do not get the key of a room yet']);
+  });
+
+  test("devices of another room's dead server hold back no other room", async () => {
+    await seal(TEXT, room);
+    const other = { ...room, roomId: '!other:oracle.local' as RoomId, readers: [oracle.user, bob.user] };
+    const answered = Promise.withResolvers<undefined>();
+    server.trouble = ({ path, body }) =>
+      path.includes('/keys/') && JSON.stringify(body).includes(bob.user) ? answered.promise : undefined;
+    const waiting = seal(TEXT, other);
+    const content = await seal(TEXT, room);
+
+    answered.resolve(undefined);
+    await waiting;
+
+    expect(nameOf(content).index).toBe(1);
+    expect(await readBy(alice, content)).toEqual(TEXT.content);
+  });
+
+  test('two messages at once claim one key of a device', async () => {
+    const before = server.oneTimeKeys(alice.user, alice.device).left;
+
+    await Promise.all([seal(TEXT, room), seal(TEXT, { ...room, roomId: '!other:oracle.local' as RoomId })]);
+
+    expect(server.oneTimeKeys(alice.user, alice.device).left).toBe(before - 1);
   });
 
   test('a failed message does not stop the ones behind it', async () => {

@@ -277,7 +277,7 @@ test('a person may verify again at once: what is over does not count as going on
 
 test('an engine that is closed is no reason to fail whoever handed the event over', async () => {
   const closed = () => Promise.reject(new CryptoUnavailable('closed'));
-  const engine = { userId: ORACLE, call: closed, markSent: closed, receive: closed, trackUsers: closed };
+  const engine = { userId: ORACLE, call: closed, markSent: closed, receive: closed, trackUsers: closed, outgoing: closed };
   const unused = { post: async () => {}, mailbox: { release: () => {} } };
   const stuck = createVerification({ engine, outgoing: oracle.outgoing, ...unused, mayVerify: async () => true, logger });
 
