@@ -22,8 +22,8 @@ export interface LoopGraph {
   invoke(input: unknown, config: unknown): Promise<{ messages: BaseMessage[] }>;
 }
 
-/** Every hook and step counts; our own budget of calls ends a loop long before. */
-export const RECURSION_LIMIT = 1_000;
+/** Every hook of every plugin and each step counts; our own budget of calls ends a loop long before. */
+export const RECURSION_LIMIT = 10_000;
 
 /**
  * The compiled graph itself: `ReactAgent.invoke` would load the checkpoint once more for hooks that keep state, which ours do not.

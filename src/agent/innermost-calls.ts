@@ -36,6 +36,7 @@ export async function askModel(
   if (chars > parts.budget.fullChars) throw new OracleError(refusal('CONTEXT_FULL'));
   await requireModel(turn);
   loop.modelCalls += 1;
+  if (loop.parent !== null) turn.innerModelCalls += 1;
   // What an earlier call of the same step has shown is none of the answer any more.
   loop.writer.repair(readAnswer(loop.messages));
   const message = await callModel({

@@ -44,9 +44,12 @@ export function createLoop(
 /** What the model is offered now; the same object while nothing changes. */
 export const offeredNow = ({ tools, turn }: Loop): OfferedTools => tools.offered(turn.thread.loadedPlugins);
 
+/** Of all sub-agents of a run: each may ask ten times, and a model may call many of them. */
+const INNER_MODEL_CALLS = 50;
+
 /** @throws OracleError when the loop has asked often enough. */
-export function requireModelCall({ modelCalls, maxModelCalls }: Loop): void {
-  if (modelCalls < maxModelCalls) return;
+export function requireModelCall({ modelCalls, maxModelCalls, parent, turn }: Loop): void {
+  if (modelCalls < maxModelCalls && (parent === null || turn.innerModelCalls < INNER_MODEL_CALLS)) return;
   throw new OracleError(refusal('MODEL_ERROR', { message: 'The language model came to no end. Please ask in smaller steps.' }));
 }
 

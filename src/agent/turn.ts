@@ -35,6 +35,8 @@ export interface Turn {
   taintWritten: Promise<void> | undefined;
   /** Of all loops. */
   toolCalls: number;
+  /** Of sub-agents, all together. */
+  innerModelCalls: number;
   /** Of all model calls, also of those that broke off, of sub-agents and of plugins. */
   usage: Usage | undefined;
   /** Knows what plugins of this run were given in secret. */
@@ -65,6 +67,7 @@ export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; 
     taint: createTaint(),
     taintWritten: undefined,
     toolCalls: 0,
+    innerModelCalls: 0,
     usage: undefined,
     redactor: createRedactor(parts.options.services?.secrets.known(job.run.roomId)),
     consumed: undefined,

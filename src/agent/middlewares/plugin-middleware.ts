@@ -4,7 +4,7 @@
  * through a hook that catches everything. Hooks of nodes may end the loop, and change nothing else of the thread (research/ixo.md §3.1).
  */
 import { AIMessage, ToolMessage } from '@langchain/core/messages';
-import { type AgentMiddleware, createMiddleware } from 'langchain';
+import { type AgentMiddleware, createMiddleware, type ToolCallRequest } from 'langchain';
 import { LIMITS } from '../../limits.ts';
 import type { RuntimeContext } from '../../runtime-context/runtime-context.ts';
 import { buildContext } from '../build-context.ts';
@@ -84,13 +84,21 @@ function guard(loop: Loop, { plugin, middleware }: PluginMiddleware, name: strin
             throughWrap(request, {
               ...asked,
               hook: 'wrapToolCall',
-              call: (inner) => wrapToolCall(withContext(request), inner as never),
+              call: (inner) => wrapToolCall(withContext({ ...request, tool: describeTool(loop, request.toolCall.name) }), inner as never),
               // What stands inside gives messages only; the frame alone makes commands.
               handler: async (changed) => (await handler(changed)) as ToolMessage,
               isResult: ToolMessage.isInstance,
             }),
         }),
   }) as AgentMiddleware;
+}
+
+/** The library's own instance is missing, because the innermost call runs our tools; what a hook may want to know of one is here. */
+function describeTool({ tools }: Loop, name: string): ToolCallRequest['tool'] {
+  const tool = tools.all.get(name);
+  if (tool === undefined) return undefined;
+  const { description, schema, effect = 'read', reach = 'own' } = tool.definition;
+  return { name, description, schema, metadata: { plugin: tool.plugin, effect, reach } };
 }
 
 /** What comes while the run works starts the graph again, and with it the hooks that stand at its beginning. */

@@ -288,7 +288,7 @@ describe('what a hook may do', () => {
       name: 'look',
       beforeModel: (_state, { context }) => void seen.push((context as { user: { did: string } }).user.did),
       wrapToolCall: (request, handler) => {
-        seen.push((request.runtime.context as { session: { id: string } }).session.id);
+        seen.push((request.runtime.context as { session: { id: string } }).session.id, request.tool?.name);
         return handler(request);
       },
     });
@@ -297,7 +297,7 @@ describe('what a hook may do', () => {
 
     await bench.execute();
 
-    expect(seen).toEqual(['did:key:zAlice', '$session', 'did:key:zAlice']);
+    expect(seen).toEqual(['did:key:zAlice', '$session', 'say', 'did:key:zAlice']);
   });
 
   test('a tool result that it replaces keeps its call, its bounds and its taint', async () => {

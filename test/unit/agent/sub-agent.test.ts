@@ -186,6 +186,21 @@ test('one that comes to no end is stopped, and its tools count with the run’s'
   expect(asked).toBe(10);
 });
 
+test('all of them together are bounded as well', async () => {
+  const bench = await start([echo('look')]);
+  let asked = 0;
+  let inner = 0;
+  bench.server.respond((request) => {
+    if (request.messages[0]?.text === 'You are helper.') return toolCallsReply({ name: 'look', args: { text: String(++inner) } });
+    asked += 1;
+    return asked > 20 ? textReply('ok') : ask(`task ${asked}`, `ask${asked}`);
+  });
+
+  await bench.execute();
+
+  expect(inner).toBeLessThanOrEqual(50);
+});
+
 test('a run that is resumed asks it again, and what it wrote is written once (G6)', async () => {
   const store = openStore({ path: ':memory:', now: 0 });
   open.push(store);
