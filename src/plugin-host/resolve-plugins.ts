@@ -46,7 +46,12 @@ export function resolvePlugins(
     const message = `FEATURES names ${quote(name)}, which is no plugin here. Correct the name, or add the plugin to PLUGINS.`;
     notes.problems.push({ code: 'boot.plugin.unknown', plugin: name, message });
   }
-  const verdicts = new Map([...known].map(([name, candidate]) => [name, decideOwn(candidate, features[name] ?? 'auto', { env, notes })]));
+  const verdicts = new Map(
+    [...known].map(([name, candidate]) => [
+      name,
+      decideOwn(candidate, features[name] ?? 'auto', { env: buildVisible(candidate, known, env), notes }),
+    ]),
+  );
   cascade(known, { verdicts, features, notes });
   const chosen = [...known.values()].filter(({ plugin }) => verdicts.get(plugin.name)?.on === true);
   const ordered = order(chosen, { known, notes });
@@ -83,6 +88,17 @@ const invalid = (plugin: string | null, fault: string): BootProblem => ({
   plugin,
   message: `Plugin ${plugin ?? 'without a name'} cannot be used: ${fault}. Correct it, or take it out of PLUGINS.`,
 });
+
+const OWN_SECRETS: ReadonlySet<string> = new Set(describeConfig().flatMap(({ name, secret }) => (secret === true ? [name] : [])));
+
+const variablesOf = ({ plugin }: PluginCandidate): readonly string[] => Object.keys(plugin.configSchema?.shape ?? {});
+
+/** What a plugin may look at to decide whether it can work: neither secrets of the oracle nor what only others read (G12). */
+function buildVisible(own: PluginCandidate, known: ReadonlyMap<string, PluginCandidate>, env: PluginEnvironment): PluginEnvironment {
+  const mine = new Set(variablesOf(own));
+  const hidden = new Set([...OWN_SECRETS, ...[...known.values()].flatMap(variablesOf)].filter((name) => !mine.has(name)));
+  return Object.freeze(Object.fromEntries(Object.entries(env).filter(([name]) => !hidden.has(name))));
+}
 
 function decideOwn(
   { plugin }: PluginCandidate,
@@ -202,8 +218,6 @@ function load({ plugin, overrides }: PluginCandidate, env: PluginEnvironment, { 
   if (!config.ok) problems.push(...config.error);
   return manifest.ok && config.ok ? { name, version, manifest: manifest.value, config: config.value, plugin } : null;
 }
-
-const OWN_SECRETS: ReadonlySet<string> = new Set(describeConfig().flatMap(({ name, secret }) => (secret === true ? [name] : [])));
 
 /** A value that two read is one that an operator changes for one and breaks the other; of the oracle's own, a secret may go astray. */
 function planSharedVariables(loaded: readonly LoadedPlugin[], { warnings }: Notes): void {

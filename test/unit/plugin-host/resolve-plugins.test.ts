@@ -95,6 +95,30 @@ describe('which plugins are loaded, and because of what', () => {
   });
 });
 
+test('what a plugin looks at to decide whether it can work holds neither secrets of the oracle nor what only others read (G12)', () => {
+  let seen: unknown;
+  const looks = bundled('a', {
+    configSchema: z.object({ MINE: z.string() }),
+    autoDetect: (env) => {
+      seen = { ...env };
+      return true;
+    },
+  });
+
+  plan(
+    [looks, bundled('b', { configSchema: z.object({ THEIRS: z.string(), MINE: z.string() }) })],
+    {},
+    {
+      MINE: '1',
+      THEIRS: '2',
+      MATRIX_AS_TOKEN: '3',
+      HOME: '/root',
+    },
+  );
+
+  expect(seen).toEqual({ MINE: '1', HOME: '/root' });
+});
+
 describe('what stops the start, with what to do', () => {
   test.each<[string, readonly PluginCandidate[], Features, string]>([
     [
