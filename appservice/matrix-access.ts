@@ -73,5 +73,6 @@ export function createMatrixAccess({ api, outbox, store, rooms, clock, read, med
     readFile: async (room, event, signal) => files().read(await eventOf(room, event), signal),
     uploadFile: (place, file, signal) => files().upload(place, file, signal),
     mayUserSend: (user: UserId, room: RoomId, event) => rooms.maySend(room, user, event),
+    areJoined: (user, room) => rooms.areJoined(room, user),
   };
 }

@@ -33,6 +33,8 @@ export interface Rooms extends RoomDirectory {
   /** Another server is in the room, as far as is known without asking; true when nothing is known. */
   isFederated(room: RoomId): boolean;
   state(room: RoomId): Promise<readonly RoomStateEvent[]>;
+  /** Whether both this user and the oracle have joined. @throws MatrixError when nobody can say. */
+  areJoined(room: RoomId, user: UserId): Promise<boolean>;
   /** Whether this user is joined and their own level allows this event. @throws MatrixError */
   maySend(room: RoomId, user: UserId, event: { type: string; isState: boolean }): Promise<boolean>;
   /** May plain text go into this room? @throws MatrixError when nobody can say. */
@@ -310,6 +312,15 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       };
     },
     sawEncryption,
+    async areJoined(room, user) {
+      try {
+        const { members } = await snapshotOf(room);
+        return [oracle, user].every((one) => members.get(one)?.membership === 'join');
+      } catch (error) {
+        if (isMatrixError(error) && (error.status === 403 || error.status === 404)) return false;
+        throw error;
+      }
+    },
     state: async (room) => readStateEvents(await fetchState(room)),
     async senderOf(room, event: EventId) {
       const cached = senders.get(`${room} ${event}`);

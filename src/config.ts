@@ -108,7 +108,7 @@ function planCrossProblems(values: Partial<Values>): ConfigProblem[] {
       ),
     );
   }
-  if (values.OPENAI_API_KEY === undefined && URL.parse(values.OPENAI_BASE_URL ?? '')?.hostname === 'api.openai.com') {
+  if (usesOpenAi(values) && values.OPENAI_API_KEY === undefined && URL.parse(values.OPENAI_BASE_URL ?? '')?.hostname === 'api.openai.com') {
     problems.push(
       problem(
         'OPENAI_API_KEY',
@@ -119,6 +119,10 @@ function planCrossProblems(values: Partial<Values>): ConfigProblem[] {
   }
   return problems;
 }
+
+/** Whether the model that answers is reached at OPENAI_BASE_URL. */
+const usesOpenAi = ({ LLM_PROVIDER: provider, MODEL_MAIN: main = '' }: Partial<Values>): boolean =>
+  /^openai(?:-compatible)?$/u.test(/^(openai|openai-compatible|openrouter|ollama):/u.exec(main)?.[1] ?? provider ?? '');
 
 const SAMPLES: ReadonlySet<string> = new Set(Object.values(SAMPLE_TOKENS));
 const isSample = (token: Secret | undefined): boolean => token !== undefined && SAMPLES.has(token.reveal());

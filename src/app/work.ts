@@ -493,7 +493,11 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     sidecarUrl,
     ready,
     pinged: (id) => ping.seen(id),
-    arrived: (events) => forgetChanged(events, rooms),
+    arrived(events) {
+      forgetChanged(events, rooms);
+      // A secret that was taken back is given to nobody any more.
+      for (const { type, roomId } of events) if (type === 'm.room.redaction') services.secrets.forget(roomId);
+    },
     receiveKeys: encryption.receiveKeys,
     homeserverIsUp() {
       sender.nudge();

@@ -249,11 +249,11 @@ export const configSchema = z.object({
     expects: 'seconds between 1 and 86400',
     default: '60',
   }),
-  LLM_PROVIDER: defaulted(kind.choice(['openai-compatible']), {
+  LLM_PROVIDER: defaulted(kind.choice(['openai', 'openai-compatible', 'openrouter', 'ollama']), {
     group: 'Model',
     description:
-      'Kind of API the model is reached by. Every server with OpenAI chat completions is `openai-compatible`: set OPENAI_BASE_URL to it.',
-    expects: 'openai-compatible (for OpenRouter, Nebius and others set OPENAI_BASE_URL to their OpenAI-compatible address)',
+      'Provider of models that are named without one (`[provider:]model`). Every server with OpenAI chat completions is `openai-compatible`: set OPENAI_BASE_URL to it.',
+    expects: 'openai, openai-compatible, openrouter or ollama',
     default: 'openai-compatible',
   }),
   OPENAI_BASE_URL: defaulted(kind.httpUrl(), {
@@ -268,6 +268,25 @@ export const configSchema = z.object({
     expects: 'the key that the provider of OPENAI_BASE_URL gave you',
     leftOut: 'none is sent; only right for servers that need none',
     secret: true,
+  }),
+  OPENROUTER_BASE_URL: defaulted(kind.httpUrl(), {
+    group: 'Model',
+    description: 'Address of OpenRouter, for models of the provider `openrouter`.',
+    expects: 'an address such as https://openrouter.ai/api/v1',
+    default: 'https://openrouter.ai/api/v1',
+  }),
+  OPENROUTER_API_KEY: optional(kind.apiKey(), {
+    group: 'Model',
+    description: 'Key for OPENROUTER_BASE_URL.',
+    expects: 'the key that OpenRouter gave you',
+    leftOut: 'models of the provider `openrouter` cannot be used',
+    secret: true,
+  }),
+  OLLAMA_BASE_URL: defaulted(kind.httpUrl(), {
+    group: 'Model',
+    description: 'Address of Ollama, for models of the provider `ollama`.',
+    expects: 'an address such as http://127.0.0.1:11434/v1',
+    default: 'http://127.0.0.1:11434/v1',
   }),
   MODEL_MAIN: required(kind.text(200), {
     group: 'Model',

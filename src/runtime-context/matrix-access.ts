@@ -33,5 +33,5 @@ export interface MatrixAccess {
   /** Whether this user's own power level allows this event in the room. */
   mayUserSend(user: UserId, room: RoomId, event: { type: string; isState: boolean }): Promise<boolean>;
   /** Whether the oracle and this user have both joined the room; false when nobody can say. Without it a turn has its own room only. */
-  areJoined?(user: UserId, room: RoomId): Promise<boolean>;
+  areJoined(user: UserId, room: RoomId): Promise<boolean>;
 }

@@ -117,7 +117,7 @@ export function buildMatrixGroup(options: MatrixGroupOptions): RuntimeContext['m
   async function requireRoom(id: string): Promise<RoomId> {
     if (id === run.roomId) return run.roomId;
     const room = parseRoomId(id);
-    if (room.ok && (await access.areJoined?.(run.matrixUserId, room.value)) === true) return room.value;
+    if (room.ok && (await access.areJoined(run.matrixUserId, room.value))) return room.value;
     throw notAllowed('A turn may only use rooms that its user and the oracle have both joined.');
   }
 

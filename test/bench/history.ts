@@ -89,6 +89,7 @@ async function openThread(messages: number, modelUrl: string) {
       readFile: async () => Promise.reject(new Error('no files here')),
       uploadFile: async () => Promise.reject(new Error('no files here')),
       mayUserSend: async () => false,
+      areJoined: async () => false,
     },
     authority: { judge: () => null, actingGrants: () => [] },
     downstream: {

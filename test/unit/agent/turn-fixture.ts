@@ -147,6 +147,7 @@ export const noMatrix: MatrixAccess = {
     throw new Error('unexpected upload');
   },
   mayUserSend: async () => true,
+  areJoined: async () => false,
 };
 
 /** An oracle without a key: nothing can be minted. */

@@ -484,3 +484,13 @@ describe('an encrypted room', () => {
     expect(await rooms.isEncrypted(room)).toBe(true);
   });
 });
+
+test('who is only invited, or gone, has not joined; a room that the oracle may not look into is none of theirs (G13)', async () => {
+  const room = openRoom();
+  const bob = '@bob:oracle.local' as UserId;
+  homeserver.invite(room, ALICE, bob);
+
+  expect(await rooms.areJoined(room, ALICE)).toBe(true);
+  expect(await rooms.areJoined(room, bob)).toBe(false);
+  expect(await rooms.areJoined(homeserver.createRoom({ creator: ALICE }) as RoomId, ALICE)).toBe(false);
+});
