@@ -39,8 +39,6 @@ export interface CryptoStatus {
   readonly storeBytes: number;
   /** Monotonic ms of the last completed look for keys; null when there was none. */
   readonly lastSyncAt: number | null;
-  /** Keys do not arrive at the moment, and why; null when all is well. */
-  readonly trouble: string | null;
 }
 
 export interface CryptoService {
@@ -57,6 +55,8 @@ export interface CryptoService {
   /** A message of a verification that was sent for us is this event now. */
   verificationSent(txnId: string, eventId: EventId): Promise<void>;
   status(): Promise<CryptoStatus>;
+  /** Keys do not arrive at the moment, and why, in a sentence; null when all is well. */
+  trouble(): string | null;
   /** A poll of keys that began after this monotonic time has completed: what was shared before has arrived. */
   syncedSince(at: number): boolean;
   stop(): Promise<void>;

@@ -25,6 +25,8 @@ export interface EncryptedOptions {
   readonly parked: Parked;
   /** These keys are here: what waits for them is taken up, whatever the disk does meanwhile. */
   readonly keysArrived: (sessions: readonly MegolmSessionId[]) => void;
+  /** Once per event, however often its row is claimed. */
+  readonly onDecrypted?: (sinceReceivedMs: number) => void;
 }
 export type AdmitEncryptedOptions = EncryptedOptions & Pick<AdmitOptions, 'store' | 'known' | 'rules' | 'now' | 'readItem' | 'logger'>;
 
@@ -60,7 +62,9 @@ export function createAdmitEncrypted(options: AdmitEncryptedOptions, end: EndRow
   }
 
   async function read(row: InboxRow, { event, trust, session, index }: Revealed & { kind: 'clear' }): Promise<InboxItem | null> {
-    if ((await firstEventOf(session, index, row.eventId)) !== row.eventId) return over(row, 'replayed');
+    const first = await firstEventOf(session, index, row.eventId);
+    if (first.event !== row.eventId) return over(row, 'replayed');
+    if (first.isNew) options.onDecrypted?.(Math.max(0, now() - row.receivedAt));
     const item = readItem({ ...row, event });
     if (item.ok) return { ...item.value, trust };
     logger.info({ event_id: row.eventId, room_id: row.roomId, reason: item.error }, 'an event was skipped');
@@ -68,17 +72,17 @@ export function createAdmitEncrypted(options: AdmitEncryptedOptions, end: EndRow
   }
 
   /** Written before anything that the message causes, by a write of its own: a crash in between finds the same event. */
-  const firstEventOf = (session: MegolmSessionId, index: number, event: EventId): Promise<EventId> =>
+  const firstEventOf = (session: MegolmSessionId, index: number, event: EventId): Promise<{ event: EventId; isNew: boolean }> =>
     store.write((tx) => {
       const row = { megolm_session: session, message_index: index, event_id: event, at: now() };
-      tx.run(
+      const inserted = tx.run(
         sql
           .insertInto('decrypted')
           .values(row)
           .onConflict((oc) => oc.columns(['megolm_session', 'message_index']).doNothing()),
       );
       const first = sql.selectFrom('decrypted').select('event_id').where('megolm_session', '=', session).where('message_index', '=', index);
-      return tx.get(first)?.event_id ?? event;
+      return { event: tx.get(first)?.event_id ?? event, isNew: inserted > 0 };
     });
 
   async function miss(row: InboxRow, item: EncryptedItem, { session, indexTooOld }: Revealed & { kind: 'missing_key' }): Promise<null> {

@@ -19,6 +19,7 @@ import type { Outbox } from '../outbox/outbox.ts';
 import type { Store } from '../store/store.ts';
 import { type Clock, sleep } from '../time.ts';
 import { dataPaths } from './data-paths.ts';
+import type { EncryptionHealth } from './observe-work.ts';
 import { StartRefused } from './start-refused.ts';
 
 export interface EncryptionOptions {
@@ -48,8 +49,7 @@ export interface Encryption extends DeviceOptions {
   readonly attachments: Attachments;
   /** Null until it is open. */
   status(): Promise<CryptoStatus> | null;
-  /** A sentence while keys do not arrive; null when all is well, or it is not open yet. */
-  trouble(): Promise<string | null>;
+  health(): EncryptionHealth;
   stop(): Promise<void>;
 }
 
@@ -142,7 +142,7 @@ export function createEncryption(options: EncryptionOptions): Encryption {
       return { userId: config.oracleUserId, deviceId, fingerprint };
     },
     status: () => crypto?.status() ?? null,
-    trouble: async () => (await crypto?.status())?.trouble ?? null,
+    health: () => ({ isOpen: crypto !== null, trouble: crypto?.trouble() ?? null }),
     stop: async () => crypto?.stop(),
   };
 }

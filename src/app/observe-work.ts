@@ -2,7 +2,7 @@
 import { sql as raw, type SqlBool } from 'kysely';
 import type { ErrorCode } from '../errors.ts';
 import type { Inbox } from '../inbox/inbox.ts';
-import type { Depths, Metrics } from '../observe/metrics.ts';
+import type { Depths, KeyStoreDepths, Metrics } from '../observe/metrics.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import type { PluginStatus } from '../plugin-host/plugin-host.ts';
 import type { RunObservation } from '../runs/execute-run.ts';
@@ -16,15 +16,19 @@ export interface DepthSources {
   readonly outbox: Outbox;
   readonly scheduler: number;
   readonly now: number;
+  /** Null until encryption is open. */
+  readonly keyStore: KeyStoreDepths | null;
 }
 /** Every one by an index of what is unfinished: a scrape costs the same whatever was said in the years before (G16). */
-export function readDepths({ store, inbox, outbox, scheduler, now }: DepthSources): Depths {
+export function readDepths({ store, inbox, outbox, scheduler, now, keyStore }: DepthSources): Depths {
   const depth = inbox.depth();
   const runs = readUnfinished(store);
   const ageOf = (at: number | null): number => (at === null ? 0 : Math.max(0, now - at));
   return {
     inboxReady: depth.rows,
     inboxDead: depth.dead,
+    inboxParked: depth.parked,
+    missingKeys: readMissingKeys(store),
     inboxOldestAgeMs: ageOf(depth.oldestReceivedAt),
     outboxReady: outbox.depth(),
     outboxOldestAgeMs: ageOf(readOldestToSend(store)),
@@ -34,12 +38,14 @@ export function readDepths({ store, inbox, outbox, scheduler, now }: DepthSource
     runsRunning: runs.running,
     runsWaiting: runs.waiting,
     runsOldestAgeMs: ageOf(runs.oldestAt),
+    keyStore,
   };
 }
 
 /** Word for word the conditions of the partial indexes. */
 const IS_UNFINISHED = raw<SqlBool>`status in ('queued', 'running', 'waiting')`;
 const IS_READY = raw<SqlBool>`state = 'ready'`;
+const IS_PARKED = raw<SqlBool>`state = 'parked'`;
 
 function readUnfinished(store: Store): { queued: number; running: number; waiting: number; oldestAt: number | null } {
   const rows = store.read.all(
@@ -58,6 +64,13 @@ function readUnfinished(store: Store): { queued: number; running: number; waitin
     oldestAt: oldest.length === 0 ? null : Math.min(...oldest),
   };
 }
+const readMissingKeys = (store: Store): number =>
+  store.read.get(
+    store.sql
+      .selectFrom('inbox')
+      .select((eb) => eb.fn.count<number>('megolm_session').distinct().as('count'))
+      .where(IS_PARKED),
+  )?.count ?? 0;
 const readOldestToSend = (store: Store): number | null =>
   store.read.get(store.sql.selectFrom('outbox').select('created_at').where(IS_READY).orderBy('seq').limit(1))?.created_at ?? null;
 
@@ -97,30 +110,46 @@ export function observeRun(metrics: Metrics, event: RunObservation): void {
   }
 }
 
+export interface EncryptionHealth {
+  readonly isOpen: boolean;
+  /** Why keys do not arrive at the moment. */
+  readonly trouble: string | null;
+}
 export interface Parts {
   /** Accounts exist and the homeserver answered. */
   readonly account: boolean;
   /** The last request to the homeserver was answered. */
   readonly homeserver: boolean;
   readonly agent: boolean;
+  readonly encryption: EncryptionHealth;
   /** Of the plugins that this process was started with. */
   readonly plugins?: PluginStatus;
 }
 const MAX_DETAIL_CHARS = 2_000;
 
 /** Ready means: what arrives now is stored, worked on and answered. */
-export function readHealth(store: Store, outbox: Outbox, { account, homeserver, agent, plugins }: Parts): Health {
+export function readHealth(store: Store, outbox: Outbox, { account, homeserver, agent, encryption, plugins }: Parts): Health {
   const parked = outbox.parked();
-  const parts = [
+  const needed = [
     { name: 'database', ok: store.writable(), ...(store.writable() ? {} : { detail: 'the database cannot be written' }) },
     { name: 'account', ok: account, ...(account ? {} : { detail: 'the accounts on the homeserver are not there yet' }) },
     { name: 'homeserver', ok: homeserver, ...(homeserver ? {} : { detail: 'the homeserver does not answer' }) },
     { name: 'agent', ok: agent, ...(agent ? {} : { detail: 'the agent is still loading' }) },
+  ];
+  const parts = [
+    ...needed,
+    describeEncryption(encryption),
     // Shown, but no reason to be taken out of service: other events flow.
     { name: 'outbox', ok: true, ...(parked === 0 ? {} : { detail: `${parked} events were refused by the homeserver` }) },
     ...(plugins === undefined ? [] : [{ name: 'plugins', ok: true, detail: describePlugins(plugins).slice(0, MAX_DETAIL_CHARS) }]),
   ];
-  return { live: true, ready: parts.every(({ ok }) => ok), parts };
+  return { live: true, ready: encryption.isOpen && needed.every(({ ok }) => ok), parts };
+}
+
+/** Nothing is taken up before it is open. After that, without keys, rooms in the clear are answered as ever: degraded, and no reason to be taken out of service. */
+function describeEncryption({ isOpen, trouble }: EncryptionHealth): Health['parts'][number] {
+  const detail = isOpen ? trouble : 'the keys of encrypted rooms are not open yet';
+  return { name: 'encryption', ok: detail === null, ...(detail === null ? {} : { detail }) };
 }
 
 /** What is loaded was decided at the start and cannot go bad: told, so that nobody has to ask a shell why something is missing. */

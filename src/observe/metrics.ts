@@ -9,6 +9,8 @@ import type { ParkReason } from '../outbox/park-reason.ts';
 const PREFIX = 'matrix_oracle_';
 const FAST_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 const ANSWER_S = [0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120, 300];
+/** A key that was lost on the way may come a day later. */
+const DECRYPT_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 15, 60, 300, 3_600, 86_400];
 
 interface MetricSpec {
   readonly kind: 'counter' | 'gauge' | 'histogram';
@@ -32,7 +34,7 @@ const METRICS = {
   },
   inbox_rows: {
     kind: 'gauge',
-    help: 'Events that came in and are not finished: `ready` wait or are being handled, `dead` were given up.',
+    help: 'Events that came in and are not finished: `ready` wait or are being handled, `parked` are encrypted and wait for their key, `dead` were given up.',
     labels: ['state'],
   },
   inbox_oldest_age_seconds: { kind: 'gauge', help: 'Age of the oldest ready event in the inbox; 0 when there is none.' },
@@ -62,6 +64,18 @@ const METRICS = {
     labels: ['reason'],
   },
   edits_sent_total: { kind: 'counter', help: 'Edits of answers that the homeserver confirmed.' },
+  time_to_decrypt_seconds: {
+    kind: 'histogram',
+    help: 'From the receipt of an encrypted event to its first decryption; long where its key came later.',
+    buckets: DECRYPT_S,
+  },
+  crypto_missing_keys: { kind: 'gauge', help: 'Room keys that parked events wait for.' },
+  crypto_one_time_keys: {
+    kind: 'gauge',
+    help: 'One-time keys left on the homeserver, as it last said; absent until it did. Without any, new devices use the fallback key.',
+  },
+  crypto_room_keys: { kind: 'gauge', help: 'Room keys in the key store; absent until it is open. All of them are in memory.' },
+  crypto_store_bytes: { kind: 'gauge', help: 'Size of the key store on disk (crypto.db); absent until it is open.' },
   model_tokens_total: { kind: 'counter', help: 'Tokens that the model counted, by direction.', labels: ['direction'] },
 } as const satisfies Record<string, MetricSpec>;
 
@@ -72,6 +86,9 @@ export type TurnStage = 'authenticate' | 'balance' | 'throttle' | 'open' | 'queu
 export interface Depths {
   readonly inboxReady: number;
   readonly inboxDead: number;
+  readonly inboxParked: number;
+  /** Different keys that parked events wait for. */
+  readonly missingKeys: number;
   /** Milliseconds; 0 when the inbox is empty. */
   readonly inboxOldestAgeMs: number;
   readonly outboxReady: number;
@@ -84,6 +101,14 @@ export interface Depths {
   readonly runsWaiting: number;
   /** Milliseconds; 0 when every run has ended. */
   readonly runsOldestAgeMs: number;
+  /** Null until encryption is open. */
+  readonly keyStore: KeyStoreDepths | null;
+}
+export interface KeyStoreDepths {
+  /** Null until the homeserver said it. */
+  readonly oneTimeKeys: number | null;
+  readonly roomKeys: number;
+  readonly storeBytes: number;
 }
 
 export interface Metrics {
@@ -98,6 +123,8 @@ export interface Metrics {
   error(code: string): void;
   editSent(): void;
   parked(reason: ParkReason): void;
+  /** An encrypted event was read for the first time. */
+  decrypted(sinceReceivedMs: number): void;
   tokens(direction: 'input' | 'output', count: number): void;
   /** Reads the gauges from here at every scrape; a failing read fails the scrape. */
   watch(readDepths: () => Depths | Promise<Depths>): void;
@@ -126,6 +153,7 @@ export function createMetrics(): Metrics {
   };
   watchGauge('inbox_rows', (gauge, depths) => {
     gauge.set({ state: 'ready' }, depths.inboxReady);
+    gauge.set({ state: 'parked' }, depths.inboxParked);
     gauge.set({ state: 'dead' }, depths.inboxDead);
   });
   watchGauge('inbox_oldest_age_seconds', (gauge, depths) => gauge.set(depths.inboxOldestAgeMs / 1_000));
@@ -141,6 +169,10 @@ export function createMetrics(): Metrics {
     gauge.set({ status: 'waiting' }, depths.runsWaiting);
   });
   watchGauge('runs_oldest_unfinished_age_seconds', (gauge, depths) => gauge.set(depths.runsOldestAgeMs / 1_000));
+  watchGauge('crypto_missing_keys', (gauge, depths) => gauge.set(depths.missingKeys));
+  watchGauge('crypto_one_time_keys', (gauge, { keyStore }) => setOrRemove(gauge, keyStore?.oneTimeKeys ?? null));
+  watchGauge('crypto_room_keys', (gauge, { keyStore }) => setOrRemove(gauge, keyStore?.roomKeys ?? null));
+  watchGauge('crypto_store_bytes', (gauge, { keyStore }) => setOrRemove(gauge, keyStore?.storeBytes ?? null));
 
   return {
     registry,
@@ -149,6 +181,12 @@ export function createMetrics(): Metrics {
       readDepths = read;
     },
   };
+}
+
+/** What is not known is not 0: an alarm on "no keys left" would ring at every start. */
+function setOrRemove(gauge: Gauge, value: number | null): void {
+  if (value === null) gauge.remove();
+  else gauge.set(value);
 }
 
 function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
@@ -163,6 +201,7 @@ function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
   const errors = new Counter(optionsOf('errors_total', registry));
   const parked = new Counter(optionsOf('outbox_parked_total', registry));
   const edits = new Counter(optionsOf('edits_sent_total', registry));
+  const decryptions = new Histogram(optionsOf('time_to_decrypt_seconds', registry));
   const tokens = new Counter(optionsOf('model_tokens_total', registry));
   return {
     stage: (stage, durationMs) => stages.observe({ stage }, durationMs / 1_000),
@@ -178,6 +217,7 @@ function buildMetrics(registry: Registry): Omit<Metrics, 'registry' | 'watch'> {
     error: (code) => errors.inc({ code }),
     editSent: () => edits.inc(),
     parked: (reason) => parked.inc({ reason }),
+    decrypted: (sinceReceivedMs) => decryptions.observe(sinceReceivedMs / 1_000),
     tokens: (direction, count) => tokens.inc({ direction }, count),
   };
 }

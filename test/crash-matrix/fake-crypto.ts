@@ -18,7 +18,7 @@ export function fakeCrypto(keys: ReadonlyMap<string, FakeKey>, oracle: string): 
   const listeners: ((sessions: readonly MegolmSessionId[]) => void)[] = [];
   const status = {
     ...{ deviceId: 'ORACLE_AAAAAA', fingerprint: 'key', masterKey: null, deviceIsSigned: true, oneTimeKeys: 50 },
-    ...{ roomKeys: keys.size, storeBytes: 0, lastSyncAt: 0, trouble: null },
+    ...{ roomKeys: keys.size, storeBytes: 0, lastSyncAt: 0 },
   };
   return {
     async seal({ type, content }, { roomId }) {
@@ -36,6 +36,7 @@ export function fakeCrypto(keys: ReadonlyMap<string, FakeKey>, oracle: string): 
     receiveVerification: async () => undefined,
     verificationSent: async () => undefined,
     status: async () => status as never,
+    trouble: () => null,
     syncedSince: () => true,
     receiveTransaction: null,
     stop: async () => undefined,

@@ -12,7 +12,7 @@ export const healthRoutes =
     const read = () => {
       const { live, ready, parts } = deps.health();
       return {
-        status: ready ? ('ok' as const) : ('degraded' as const),
+        status: ready && parts.every(({ ok }) => ok) ? ('ok' as const) : ('degraded' as const),
         timestamp: isoTime(deps.clock.now()),
         live,
         ready,

@@ -69,6 +69,20 @@ describe('an encrypted message', () => {
     expect(read.all(sql.selectFrom('audit').select(['event_id', 'trust']))).toEqual([{ event_id: '$a', trust: 'unverified' }]);
   });
 
+  test('is timed once, from its receipt to its first decryption, and a replay is not', async () => {
+    const times: number[] = [];
+    const core = await encryptedRoom({ admit: { onDecrypted: (ms) => times.push(ms) } });
+    core.crypto.bring('s');
+    const once = encrypted('a', { session: 's', index: 0 });
+    await core.inbox.receive([once]);
+    core.clock.jump(700);
+
+    await core.admit.handle(core.claim());
+    await core.take({ ...once, eventId: eventId('b'), event: { ...once.event, event_id: '$b' } });
+
+    expect(times).toEqual([700]);
+  });
+
   test('takes its relation from the clear part', async () => {
     const core = await encryptedRoom();
     core.crypto.bring('s');

@@ -1,7 +1,7 @@
 /** The numbers an operator's alarms stand on: each refusal and failure once, under its code. */
 import { expect, test } from 'vitest';
 import { countResumes, observeAdmission, readDepths, readHealth } from '../../../src/app/observe-work.ts';
-import type { OutboxTxnId, RunId } from '../../../src/ids.ts';
+import type { MegolmSessionId, OutboxTxnId, RunId } from '../../../src/ids.ts';
 import { createMetrics } from '../../../src/observe/metrics.ts';
 import type { Frame, Run } from '../../../src/runs/run.ts';
 import { EMPTY_FOLD } from '../../../src/runs/run.ts';
@@ -22,7 +22,7 @@ test('a refusal in a room and an event that was given up are errors, what is ign
 test('depths name what has not ended and how long the oldest of it waits', async () => {
   const core = buildCore();
   const { store, inbox, outbox, clock } = core;
-  const look = () => readDepths({ store, inbox, outbox, scheduler: 2, now: clock.now() });
+  const look = () => readDepths({ store, inbox, outbox, scheduler: 2, now: clock.now(), keyStore: null });
   expect(look()).toMatchObject({ runsQueued: 0, runsRunning: 0, runsOldestAgeMs: 0, outboxReady: 0, outboxOldestAgeMs: 0 });
   core.execute = null;
   await core.joinDirect();
@@ -63,13 +63,13 @@ test('no statement of a scrape reads what has ended (G16)', () => {
       },
     },
   };
-  readDepths({ store: spied, inbox, outbox, scheduler: 0, now: clock.now() });
+  readDepths({ store: spied, inbox, outbox, scheduler: 0, now: clock.now(), keyStore: null });
 
   const plans = asked.map(({ sql, parameters }) =>
     store.read.all<{ detail: string }>({ compile: () => ({ sql: `EXPLAIN QUERY PLAN ${sql}`, parameters }) } as never),
   );
-  expect(asked).toHaveLength(2);
-  for (const plan of plans) expect(plan[0]?.detail).toMatch(/USING (?:COVERING )?INDEX (?:runs_unfinished|outbox_heads)/u);
+  expect(asked).toHaveLength(3);
+  for (const plan of plans) expect(plan[0]?.detail).toMatch(/USING (?:COVERING )?INDEX (?:runs_unfinished|outbox_heads|inbox_parked)/u);
 });
 
 test('each time that a run goes on is counted, its first start is not', async () => {
@@ -83,9 +83,50 @@ test('each time that a run goes on is counted, its first start is not', async ()
   expect(await metrics.registry.metrics()).toContain('matrix_oracle_runs_resumed_total 1');
 });
 
+const UP = { account: true, homeserver: true, agent: true, encryption: { isOpen: true, trouble: null } };
+
+test('until the keys are open nothing is taken up, so the process is not ready', () => {
+  const { store, outbox } = buildCore();
+  const { ready, parts } = readHealth(store, outbox, { ...UP, encryption: { isOpen: false, trouble: null } });
+
+  expect(ready).toBe(false);
+  expect(parts).toContainEqual({ name: 'encryption', ok: false, detail: 'the keys of encrypted rooms are not open yet' });
+});
+
+test('keys that do not arrive are told, and are no reason to be taken out of service', () => {
+  const { store, outbox } = buildCore();
+  const degraded = readHealth(store, outbox, { ...UP, encryption: { isOpen: true, trouble: 'No keys.' } });
+
+  expect(degraded.ready).toBe(true);
+  expect(degraded.parts).toContainEqual({ name: 'encryption', ok: false, detail: 'No keys.' });
+  expect(readHealth(store, outbox, UP).parts).toContainEqual({ name: 'encryption', ok: true });
+});
+
+test('keys that are waited for are counted once each, however many events wait for one', async () => {
+  const { store, inbox, outbox, clock } = buildCore();
+  await inbox.receive([incoming('a'), incoming('b'), incoming('c')]);
+  await store.write((tx) => {
+    const park = (event: string, session: string) =>
+      tx.run(
+        store.sql
+          .updateTable('inbox')
+          .set({ state: 'parked', megolm_session: session as MegolmSessionId })
+          .where('event_id', '=', incoming(event).eventId),
+      );
+    park('a', 'one');
+    park('b', 'one');
+    park('c', 'two');
+  });
+
+  expect(readDepths({ store, inbox, outbox, scheduler: 0, now: clock.now(), keyStore: null })).toMatchObject({
+    inboxParked: 3,
+    missingKeys: 2,
+  });
+});
+
 test('health names the plugins that are loaded, and why the others are not; none of it makes the process unready', () => {
   const { store, outbox } = buildCore();
-  const up = { account: true, homeserver: true, agent: true };
+  const up = UP;
   const plugins = {
     loaded: [
       { name: 'clock', version: '1', visibility: 'always', origin: 'bundled', because: 'on unless switched off' },

@@ -1,10 +1,12 @@
 import { expect, test } from 'vitest';
-import { createMetrics, describeMetrics } from '../../../src/observe/metrics.ts';
+import { createMetrics, type Depths, describeMetrics } from '../../../src/observe/metrics.ts';
 import { startMetricsServer } from '../../../src/observe/metrics-server.ts';
 
 const DEPTHS = {
   inboxReady: 3,
   inboxDead: 1,
+  inboxParked: 9,
+  missingKeys: 8,
   inboxOldestAgeMs: 2_500,
   outboxReady: 7,
   outboxOldestAgeMs: 1_500,
@@ -14,6 +16,7 @@ const DEPTHS = {
   runsRunning: 6,
   runsWaiting: 1,
   runsOldestAgeMs: 60_000,
+  keyStore: { oneTimeKeys: 50, roomKeys: 20_000, storeBytes: 4_096 },
 };
 
 test('what is counted is found in the exposition under the prefix', async () => {
@@ -30,6 +33,7 @@ test('what is counted is found in the exposition under the prefix', async () => 
   metrics.parked('too_large');
   metrics.reconciled(19);
   metrics.tokens('output', 40);
+  metrics.decrypted(700);
   const text = await metrics.registry.metrics();
 
   expect(text).toContain('matrix_oracle_turn_stage_duration_seconds_bucket{le="0.025",stage="open"} 1');
@@ -43,6 +47,8 @@ test('what is counted is found in the exposition under the prefix', async () => 
   expect(text).toContain('matrix_oracle_edits_sent_total 1');
   expect(text).toContain('matrix_oracle_reconcile_rows_total 19');
   expect(text).toContain('matrix_oracle_model_tokens_total{direction="output"} 40');
+  expect(text).toContain('matrix_oracle_time_to_decrypt_seconds_bucket{le="1"} 1');
+  expect(text).toContain('matrix_oracle_time_to_decrypt_seconds_bucket{le="0.5"} 0');
 });
 
 test('depths are read at the scrape, not when they change', async () => {
@@ -58,6 +64,7 @@ test('depths are read at the scrape, not when they change', async () => {
 
   expect(reads).toBe(1);
   expect(text).toContain('matrix_oracle_inbox_rows{state="ready"} 3');
+  expect(text).toContain('matrix_oracle_inbox_rows{state="parked"} 9');
   expect(text).toContain('matrix_oracle_inbox_rows{state="dead"} 1');
   expect(text).toContain('matrix_oracle_inbox_oldest_age_seconds 2.5');
   expect(text).toContain('matrix_oracle_outbox_rows{state="parked"} 2');
@@ -67,6 +74,24 @@ test('depths are read at the scrape, not when they change', async () => {
   expect(text).toContain('matrix_oracle_runs_unfinished{status="running"} 6');
   expect(text).toContain('matrix_oracle_runs_unfinished{status="waiting"} 1');
   expect(text).toContain('matrix_oracle_runs_oldest_unfinished_age_seconds 60');
+  expect(text).toContain('matrix_oracle_crypto_missing_keys 8');
+  expect(text).toContain('matrix_oracle_crypto_one_time_keys 50');
+  expect(text).toContain('matrix_oracle_crypto_room_keys 20000');
+  expect(text).toContain('matrix_oracle_crypto_store_bytes 4096');
+});
+
+test('what is not known of the key store is absent, not 0, before it is open and when it no longer is', async () => {
+  const metrics = createMetrics();
+  let depths: Depths = { ...DEPTHS, keyStore: null };
+  metrics.watch(() => depths);
+  const named = async () =>
+    (await metrics.registry.metrics()).split('\n').filter((line) => /^matrix_oracle_crypto_(?!missing)/u.test(line));
+
+  expect(await named()).toEqual([]);
+  depths = { ...DEPTHS, keyStore: { oneTimeKeys: null, roomKeys: 1, storeBytes: 2 } };
+  expect(await named()).toEqual(['matrix_oracle_crypto_room_keys 1', 'matrix_oracle_crypto_store_bytes 2']);
+  depths = { ...DEPTHS, keyStore: null };
+  expect(await named()).toEqual([]);
 });
 
 test('two oracles in one process do not add up', async () => {

@@ -23,6 +23,14 @@ test('health is 200 while the process lives, ready is 503 with the part that is 
   expect([ready.statusCode, ready.json().parts]).toEqual([503, [{ name: 'homeserver', ok: false, detail: 'no answer' }]]);
 });
 
+test('a part that is not well makes health degraded, and need not make the process unready', async () => {
+  await world.close();
+  world = createWorld({ health: () => ({ live: true, ready: true, parts: [{ name: 'encryption', ok: false, detail: 'no keys' }] }) });
+
+  expect((await get('/health/ready')).json()).toMatchObject({ status: 'degraded', ready: true });
+  expect((await get('/health/ready')).statusCode).toBe(200);
+});
+
 test('models and the interface need no token', async () => {
   expect((await get('/models')).json()).toEqual({ models: [{ id: 'demo' }, { id: 'other' }], default: 'demo' });
   const docs = (await get('/docs/json')).json();
