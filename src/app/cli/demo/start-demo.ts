@@ -3,21 +3,17 @@
  * because a newcomer's first failure must not leave a homeserver running on their machine. The second start must be quick, so what does not
  * depend on another part starts beside it, and the oracle's modules load while Synapse does.
  */
-import { chmodSync, closeSync, openSync, writeSync } from 'node:fs';
-import Sqlite from 'better-sqlite3';
-import { IDB_TABLES, mountIndexedDb } from '../../../../appservice/crypto/durable-idb.ts';
+import { closeSync, openSync, writeSync } from 'node:fs';
 import { buildRegistration } from '../../../../appservice/registration.ts';
-import { createEncryptedClient, type EncryptedClient } from '../../../../synapse-dev/homeserver/encrypted-client.ts';
 import { getSynapse } from '../../../../synapse-dev/homeserver/get-synapse.ts';
 import { SetupError } from '../../../../synapse-dev/homeserver/setup-problem.ts';
 import { type Homeserver, startSynapse } from '../../../../synapse-dev/homeserver/start-synapse.ts';
-import type { UserSession } from '../../../../synapse-dev/homeserver/users.ts';
 import { startModelServerProcess } from '../../../../synapse-dev/model/process.ts';
 import { type Config, readConfig, readEnvironment } from '../../../config.ts';
 import { createLogger } from '../../../observe/logger.ts';
 import { systemClock } from '../../../system-clock.ts';
 import type { Oracle } from '../../main.ts';
-import { CliError, configError } from '../cli-error.ts';
+import { type CliError, configError } from '../cli-error.ts';
 import { chooseModel, type ModelChoice } from './choose-model.ts';
 import { choosePorts } from './choose-ports.ts';
 import type { DemoFolder, DemoPorts } from './demo-folder.ts';
@@ -52,7 +48,7 @@ const DEMO_MODEL = 'demo';
 const RATE_LIMIT = '1000';
 
 export async function startDemo(options: StartDemoOptions): Promise<Demo> {
-  const { folder, encrypted, signal, cleanup, progress } = options;
+  const { folder, encrypted, signal, cleanup, progress, onFatal } = options;
   const began = systemClock.monotonic();
   const choice = await chooseModel(readEnvironment(), signal);
   const ports = await keepPorts(options);
@@ -67,7 +63,7 @@ export async function startDemo(options: StartDemoOptions): Promise<Demo> {
     hsToken: folder.state.hsToken,
     serverName: SERVER_NAME,
   });
-  const [homeserver, model] = await allOrThrow([
+  const [homeserver, model, { openPersonClient }] = await allOrThrow([
     startSynapse({
       install: install.value,
       dir: folder.synapseDir,
@@ -79,9 +75,14 @@ export async function startDemo(options: StartDemoOptions): Promise<Demo> {
       return started;
     }),
     startModel(choice, cleanup),
+    import('./person-client.ts').then(async (loaded) => {
+      await loaded.loadEngine();
+      return loaded;
+    }),
     // Only so that they are loaded when the homeserver is there.
     import('../../main.ts'),
     import('../../work.ts'),
+    import('../../../../appservice/crypto/open-crypto.ts'),
   ]);
   signal.throwIfAborted();
 
@@ -91,32 +92,16 @@ export async function startDemo(options: StartDemoOptions): Promise<Demo> {
   const up = Promise.all([oracle.sidecarUrl, oracle.ready]);
   // Looked at below; a failure that comes while the person signs in must not end the process before everything is stopped.
   up.catch(() => undefined);
-  const client = await openClient(await signIn(homeserver, folder), { ...options, homeserver });
+  const session = await signIn(homeserver, folder);
+  const client = await openPersonClient(
+    { baseUrl: homeserver.baseUrl, ...session },
+    { file: folder.personStore(session.deviceId), onFatal, cleanup },
+  );
   const [sidecarUrl] = await orAborted(up, signal);
 
   if (!folder.known) progress(`inviting ${oracle.userId} into ${encrypted ? 'an encrypted' : 'a'} direct room`);
   const person = await orAborted(enterRoom({ client, encrypted, folder, oracle: oracle.userId, oracleDid: folder.oracleKey.did }), signal);
   return { homeserver, oracle, sidecarUrl, model, person, readyMs: Math.round(systemClock.monotonic() - began) };
-}
-
-/** The person's client, with the keys of its device. They lie in the clear, in a folder that only its owner may read. */
-async function openClient(
-  session: UserSession,
-  { folder, homeserver, cleanup, onFatal }: StartDemoOptions & { readonly homeserver: Homeserver },
-): Promise<EncryptedClient> {
-  const file = folder.personStore(session.deviceId);
-  const sqlite = new Sqlite(file);
-  cleanup.defer(() => void sqlite.close());
-  chmodSync(file, 0o600);
-  sqlite.exec(IDB_TABLES);
-  const keys = await mountIndexedDb({
-    sqlite,
-    onFatal: (cause) => onFatal(new CliError(`the keys of the conversation could not be written to ${file}.`, { cause })),
-  });
-  cleanup.defer(() => keys.close());
-  const client = await createEncryptedClient({ session: { baseUrl: homeserver.baseUrl, ...session }, store: keys.name });
-  cleanup.defer(() => client.end());
-  return client;
 }
 
 async function keepPorts({ folder, port, progress }: StartDemoOptions): Promise<DemoPorts> {
