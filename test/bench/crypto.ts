@@ -61,7 +61,7 @@ async function measureEngine(path: string): Promise<Record<string, number>> {
     // The usual hundred would measure sharing as well.
     rotationPeriodMessages: 10_000,
   };
-  const seal = createSeal({ engine: oracle.engine, outgoing: oracle.outgoing, clock: systemClock, logger: fakeLogger() });
+  const seal = createSeal({ engine: oracle.engine, outgoing: oracle.outgoing, logger: fakeLogger() });
   const message = (index: number) => ({ type: 'm.room.message', content: { msgtype: 'm.text', body: `word ${index} `.repeat(100) } });
   await seal(message(0), room);
   const sealing: number[] = [];
