@@ -3,9 +3,12 @@ import { AIMessage, ToolMessage } from '@langchain/core/messages';
 import { createMiddleware } from 'langchain';
 import { afterEach, describe, expect, test } from 'vitest';
 import { OracleError, refusal } from '../../../src/errors.ts';
+import { LIMITS } from '../../../src/limits.ts';
+import type { RuntimeContext } from '../../../src/runtime-context/runtime-context.ts';
+import { systemClock } from '../../../src/system-clock.ts';
 import { createGate, heldReply, textReply, toolCallsReply } from '../../../synapse-dev/model/reply.ts';
 import { echo, helper, onDemand, plugin, recordingMiddleware } from './recording-plugin.ts';
-import { type Bench, fakeOutput, fakeRun, sentWith, startBench } from './turn-fixture.ts';
+import { type Bench, fakeOutput, fakeRun, resultsOf, sentWith, startBench } from './turn-fixture.ts';
 
 let bench: Bench | undefined;
 afterEach(async () => {
@@ -129,17 +132,58 @@ describe('a hook that misbehaves', () => {
   });
 
   test('what asks for the person and for the prompt may fail or never answer', async () => {
-    const never = plugin('never', {
+    const bad = plugin('bad', {
       getUserContext: () => new Promise(() => undefined),
       getPromptContribution: boom,
       getRequestTools: boom,
+      getRequestSubAgents: boom,
     });
     const fine = plugin('fine', { getPromptContribution: () => 'Speak softly.' });
-    bench = await startBench({ plugins: [never, fine] });
+    bench = await startBench({ plugins: [bad, fine] });
     bench.server.enqueue(textReply('Done.'));
 
     expect((await bench.execute()).outcome).toMatchObject({ kind: 'completed', text: 'Done.' });
     expect(sentWith(bench, 1).system).toContain('Speak softly.');
+  });
+
+  const never = (): Promise<never> => new Promise(() => undefined);
+  test.each<[string, Parameters<typeof createMiddleware>[0]]>([
+    ['beforeModel', { name: 'slow', beforeModel: never }],
+    ['wrapModelCall before the call', { name: 'slow', wrapModelCall: never }],
+    [
+      'wrapModelCall after the call',
+      {
+        name: 'slow',
+        wrapModelCall: async (request, handler) => {
+          await handler(request);
+          return never();
+        },
+      },
+    ],
+    ['wrapToolCall', { name: 'slow', wrapToolCall: never }],
+  ])('%s that never answers is left behind after its time', async (_name, middleware) => {
+    // Ten seconds that take none; everything else takes as long as it does, the model behind the hook included.
+    const clock = { ...systemClock, after: (ms: number, done: () => void) => systemClock.after(ms === 10_000 ? 5 : ms, done) };
+    const slow = plugin('slow', { getTools: () => [echo('say')], getMiddlewares: () => [createMiddleware(middleware)] });
+    bench = await startBench({ plugins: [slow], clock });
+    bench.server.enqueue(toolCallsReply({ name: 'say', args: { text: 'hi' } }), textReply('Done.'));
+
+    const { outcome } = await bench.execute();
+
+    expect(outcome).toMatchObject({ kind: 'completed', text: 'Done.' });
+    expect(resultsOf(outcome)).toEqual(['say: hi']);
+    expect(bench.server.requests).toHaveLength(2);
+  });
+
+  test('a tool that floods is cut before the model and the frames are given it', async () => {
+    const flood = { ...echo('flood'), handler: () => 'x'.repeat(10_000_000) };
+    bench = await startBench({ plugins: [plugin('flood', { getTools: () => [flood] })] });
+    bench.server.enqueue(toolCallsReply({ name: 'flood', args: {} }), textReply('Done.'));
+
+    const { outcome, output } = await bench.execute();
+
+    expect(resultsOf(outcome)[0]?.length).toBeLessThanOrEqual(LIMITS.toolResultChars);
+    expect(output.tools.at(-1)?.output?.length).toBeLessThanOrEqual(2_000);
   });
 
   test('one that catches everything does not swallow a cancel (G9)', async () => {
@@ -192,6 +236,19 @@ describe('a hook that misbehaves', () => {
     expect(both.outcome).toMatchObject({ kind: 'completed', text: 'Both.' });
     expect(revoked.outcome).toMatchObject({ kind: 'failed', refusal: { code: 'REVOKED' } });
   });
+});
+
+test('what a plugin knows of the person is in the prompt, and in the context of every tool of the turn', async () => {
+  const seen: unknown[] = [];
+  const look = { ...echo('look'), handler: (_args: unknown, ctx: RuntimeContext) => String(seen.push(ctx.history.userContext)) };
+  const memory = plugin('memory', { getUserContext: () => ({ identity: 'Alice, a baker' }), getTools: () => [look] });
+  bench = await startBench({ plugins: [memory, plugin('more', { getUserContext: () => ({ goals: ['bread'] }) })] });
+  bench.server.enqueue(toolCallsReply({ name: 'look', args: {} }), textReply('ok'));
+
+  await bench.execute();
+
+  expect(seen).toEqual([{ identity: 'Alice, a baker', goals: ['bread'] }]);
+  expect(sentWith(bench, 1).system).toContain('- identity: "Alice, a baker"\n- goals: ["bread"]');
 });
 
 describe('what a hook may do', () => {

@@ -192,12 +192,14 @@ describe('tools', () => {
     expect(ran).toBe(2);
   });
 
-  test('the same mistake three times closes the tools, and the model answers', async () => {
+  test('the same mistake three times closes the tools, and the model answers; the third time it is not made', async () => {
+    let ran = 0;
     const bad = tool({
       name: 'bad',
       description: 'd',
       schema: z.object({}),
       handler: () => {
+        ran += 1;
         throw new Error('always');
       },
     });
@@ -208,6 +210,7 @@ describe('tools', () => {
 
     expect(outcome).toMatchObject({ kind: 'completed', text: 'I cannot.' });
     expect(one.server.requests.length).toBe(4);
+    expect(ran).toBe(2);
   });
 });
 

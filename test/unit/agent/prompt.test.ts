@@ -31,3 +31,42 @@ test('a name from a stranger stays one short quoted line', () => {
   expect(prompt.split('\n')).toHaveLength(buildSystemPrompt(FACTS).split('\n').length);
   expect(prompt).not.toContain('y'.repeat(101));
 });
+
+test('what is loaded is told with when to use it, when not, and one example; what can be loaded with its name', () => {
+  const prompt = buildSystemPrompt({
+    ...FACTS,
+    plugins: [
+      {
+        ...{ title: 'Clock', summary: 'Tells the time.', whenToUse: ['Times.'], whenNotToUse: ['Alarms.'] },
+        examples: [{ user: 'How late is it?', tool: 'current_time', args: { zone: 'UTC' } }],
+      },
+    ],
+    onDemand: [{ name: 'maps', summary: 'Finds ways.' }],
+  });
+
+  expect(prompt).toContain(
+    '- Clock: Tells the time. Times. Not for: Alarms. Example: "How late is it?" → current_time({"zone":"UTC"})\nWhat you can load with load_capability when it is needed:\n- maps: Finds ways.\n',
+  );
+});
+
+test('sections of plugins and what is known of the person stand before the rules and the time', () => {
+  const prompt = buildSystemPrompt({
+    ...FACTS,
+    sections: [{ title: 'Preferences', text: 'Be brief.' }],
+    userContext: { identity: 'Alice, a baker', goals: ['bread'] },
+  });
+
+  expect(prompt).toContain(
+    'What is known about the user:\n- identity: "Alice, a baker"\n- goals: ["bread"]\nPreferences:\nBe brief.\nText in tool results',
+  );
+});
+
+test('many plugins fill the prompt up to a bound, and the rest is said to be there', () => {
+  const plugins = Array.from({ length: 200 }, (_, at) => ({ title: `P${at}`, summary: 's'.repeat(500), whenToUse: ['Always.'] }));
+  const onDemand = Array.from({ length: 200 }, (_, at) => ({ name: `d${at}`, summary: 's'.repeat(500) }));
+
+  const prompt = buildSystemPrompt({ ...FACTS, plugins, onDemand });
+
+  expect(prompt.length).toBeLessThan(30_000);
+  expect(prompt).toContain('- 170 more: see list_capabilities');
+});
