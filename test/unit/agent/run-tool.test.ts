@@ -137,3 +137,17 @@ test('a value that is no text is shown to the model as JSON, and nothing as "Don
   );
   expect((await setUp(tool({ name: 'a', description: 'd', schema: z.object({}), handler: () => undefined })).call()).content).toBe('Done.');
 });
+
+test('what was given in secret is masked in the result, its frame and its mark (G12)', async () => {
+  const { options, frames, marks } = setUp(
+    tool({ name: 'leak', description: 'd', schema: z.object({}), effect: 'write', handler: () => 'the key is s3cret-value' }),
+  );
+
+  const result = await runTool(
+    { id: 'c', name: 'leak', args: {} },
+    { ...options, clean: (text) => text.replaceAll('s3cret-value', '[secret]') },
+  );
+
+  expect(result.content).toBe('the key is [secret]');
+  expect(JSON.stringify([frames, marks.rows.get('c')])).not.toContain('s3cret-value');
+});
