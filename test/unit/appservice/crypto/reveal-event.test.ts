@@ -1,7 +1,9 @@
+import { CollectStrategy, EncryptionSettings, RoomId as WasmRoomId, UserId as WasmUserId } from '@matrix-org/matrix-sdk-crypto-wasm';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CryptoUnavailable } from '../../../../appservice/crypto/crypto-service.ts';
 import type { Decrypted } from '../../../../appservice/crypto/engine.ts';
+import { readRequest } from '../../../../appservice/crypto/engine-request.ts';
 import { type CiphertextName, readCiphertext } from '../../../../appservice/crypto/read-ciphertext.ts';
 import { createReveal, decideProblem, decideRevealed } from '../../../../appservice/crypto/reveal-event.ts';
 import { MatrixError } from '../../../../appservice/matrix-api.ts';
@@ -202,6 +204,49 @@ describe('between real devices', () => {
     expect(without.kind === 'clear' && without.event['content']).toEqual(hello);
   });
 
+  describe('a client that gives keys to signed devices only', () => {
+    async function sayToSigned(): Promise<JsonObject> {
+      await alice.engine.trackUsers(room.readers);
+      await alice.outgoing.flush();
+      const claim = await alice.engine.missingSessions(room.readers);
+      if (claim !== null) await alice.outgoing.send(claim);
+      const requests = await alice.engine.call('share', async (machine) => {
+        const settings = new EncryptionSettings();
+        settings.sharingStrategy = CollectStrategy.identityBasedStrategy();
+        const readers = room.readers.map((user) => new WasmUserId(user));
+        return (await machine.shareRoomKey(new WasmRoomId(room.roomId), readers, settings)).map(readRequest);
+      });
+      for (const request of requests) await alice.outgoing.send(request);
+      const sealed = await alice.engine.call('encrypt', (machine) =>
+        machine.encryptRoomEvent(new WasmRoomId(room.roomId), 'm.room.message', JSON.stringify(hello)),
+      );
+      const content = JSON.parse(sealed) as JsonObject;
+      return { type: 'm.room.encrypted', event_id: '$signed', sender: alice.user, origin_server_ts: 1, content };
+    }
+
+    test('refuses the key: that is said at once, and whoever waits for the session is told', async () => {
+      await giveIdentity(alice);
+      const heard: string[] = [];
+      oracle.engine.onKeys((sessions) => heard.push(...sessions));
+      const event = await sayToSigned();
+      const before = await reveal.reveal(row(event));
+      await oracle.sync();
+
+      expect(before.kind).toBe('missing_key');
+      expect(await reveal.reveal(row(event))).toEqual({ kind: 'refused', reason: 'withheld' });
+      expect(heard).toEqual([before.kind === 'missing_key' && before.session]);
+    });
+
+    test('gives it to an oracle with an identity', async () => {
+      await giveIdentity(alice);
+      await giveIdentity(oracle);
+      const event = await sayToSigned();
+      await oracle.sync();
+
+      expect(await reveal.reveal(row(event))).toMatchObject({ kind: 'clear', trust: 'cross-signed' });
+    });
+  });
+
   test('history is read without judging replays; what cannot be read is null', async () => {
     const event = await alice.say(room, hello);
 
@@ -261,6 +306,21 @@ describe('decisions', () => {
     ['no content', { content: 'text' }],
   ])('%s inside is refused', (_name, event) => {
     expect(decide(event)).toEqual({ kind: 'refused', reason: 'unreadable' });
+  });
+
+  test('no plaintext makes the decision throw, and what it lets through has the identity from outside', () => {
+    const inner = fc.dictionary(
+      fc.constantFrom('type', 'content', 'room_id', 'event_id', 'sender', 'state_key'),
+      fc.jsonValue({ maxDepth: 3 }),
+    );
+    fc.assert(
+      fc.property(inner, (event) => {
+        const revealed = decideRevealed({ outer, name, decrypted: { ...decrypted({}), event: event as JsonObject } });
+
+        if (revealed.kind === 'clear') expect(revealed.event).toMatchObject({ event_id: '$e', room_id: '!r', sender: '@a:s' });
+        else expect(revealed).toEqual({ kind: 'refused', reason: 'unreadable' });
+      }),
+    );
   });
 
   test('a state key from inside makes no state', () => {
