@@ -20,12 +20,12 @@ const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'ut
 const external = Object.keys(dependencies).filter((name) => !BUNDLED.includes(name));
 const isExternal = (id) => external.some((name) => id === name || id.startsWith(`${name}/`));
 
-for (const folder of ['app', 'src', 'index.js', 'testing.js']) rmSync(join(OUT, folder), { recursive: true, force: true });
+for (const folder of ['app', 'src', 'index.js', 'app.js', 'testing.js']) rmSync(join(OUT, folder), { recursive: true, force: true });
 
 const bundle = await rolldown({
   cwd: ROOT,
   platform: 'node',
-  input: { 'app/cli/bin': 'src/app/cli/bin.mjs', index: 'src/index.ts', testing: 'src/testing.ts' },
+  input: { 'app/cli/bin': 'src/app/cli/bin.mjs', index: 'src/index.ts', app: 'src/app/create-oracle-app.ts', testing: 'src/testing.ts' },
   // `synapse-dev` is only in a clone; the command that imports it looks first.
   external: (id) => isExternal(id) || id.includes('/synapse-dev/'),
   resolve: { conditionNames: ['matrix-oracle-source', 'node', 'import', 'default'] },

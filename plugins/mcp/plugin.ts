@@ -30,6 +30,8 @@ interface Server {
 
 export function createMcpPlugin(connect: typeof createMcpConnection = createMcpConnection) {
   const servers: Server[] = [];
+  /** Of the boot: a turn's own is over before a slow server answers. */
+  let log: PluginLogger | null = null;
 
   async function look(server: Server, logger: PluginLogger): Promise<readonly AnyTool[]> {
     if (server.looking) return [];
@@ -61,6 +63,7 @@ export function createMcpPlugin(connect: typeof createMcpConnection = createMcpC
     autoDetect: (env) => (env['MCP_CONFIG_FILE'] ?? '') !== '',
     autoDetectHint: 'set MCP_CONFIG_FILE to a JSON file with `mcpServers`',
     async getTools({ config, logger }) {
+      log = logger;
       const path = config.MCP_CONFIG_FILE;
       for (const [name, settings] of readServers(await readFile(path, 'utf8'), path))
         servers.push({ name, settings, connection: connect(name, settings), tools: null, late: false, looking: false });
@@ -69,9 +72,9 @@ export function createMcpPlugin(connect: typeof createMcpConnection = createMcpC
       return found.flat();
     },
     /** Of those that were away at the start, what has been found since. Nobody's turn waits for the others. */
-    getRequestTools({ logger }) {
+    getRequestTools() {
       const late = servers.filter((server) => server.late);
-      for (const server of late) if (server.tools === null) void look(server, logger);
+      for (const server of late) if (server.tools === null && log !== null) void look(server, log);
       return late.flatMap(({ tools }) => tools ?? []);
     },
     async close() {

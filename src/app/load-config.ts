@@ -10,6 +10,7 @@ import { type Registration, readRegistration } from '../../appservice/registrati
 import { configSchema } from '../config/fields.ts';
 import { type Config, type ConfigProblem, type Environment, planIdleWarnings, planUnknownWarnings, readConfig } from '../config.ts';
 import { type Did, parseDid } from '../ids.ts';
+import { readModelSettings } from '../models/read-model-settings.ts';
 import { err, ok, type Result } from '../result.ts';
 import { keyFromMnemonic, type LoadedKeys, loadOracleKeys } from '../ucan/oracle-keys.ts';
 import { readKeyFile, type SigningKey } from '../ucan/signing-key.ts';
@@ -41,6 +42,8 @@ export async function loadConfig(options: LoadConfigOptions): Promise<Result<Loa
     const explained = new Set([...problems, ...read.error].flatMap(({ name }) => FILLED_BY[name] ?? []));
     return err([...problems, ...read.error.filter(({ name }) => !explained.has(name))]);
   }
+  const models = readModelSettings(environment);
+  if (!models.ok) problems.push(...models.error);
   if (problems.length > 0) return err(problems);
   return ok({ config: read.value, warnings: [...planUnknownWarnings(environment), ...planIdleWarnings(read.value)], environment });
 }

@@ -125,8 +125,18 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const { rules, links, grants, keysOf, verifier, registerGrant } = authority;
 
   const onSkipped = (reason: string) => metrics.admission('skipped', reason);
+  const host = await openPlugins(options, {
+    identity: { name: config.oracleName, did: oracleDid, entityDid: entityDid ?? null },
+    logger,
+    clock,
+  });
   const connection = await connectMatrix({ baseUrl: config.matrixBaseUrl, asToken: config.matrixAsToken.reveal(), clock });
   const api = connection.as(identity);
+  /** Up to the end of this function nothing runs that a failed start would have to stop, but these. */
+  async function failed(error: unknown): Promise<never> {
+    await Promise.allSettled([connection.close(), host.close()]);
+    throw error;
+  }
   const outbox = createOutbox({ store, identity: { sender: oracle, deviceId: config.matrixDeviceId } });
   const rooms = createRooms({ api, store, oracle, clock, logger });
   const actions = createRoomActions({ api, rooms, oracle, clock, receive: (events) => inbox.receive(events), logger, onSkipped });
@@ -134,12 +144,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const { read } = encryption;
   const media = createMedia({ api, rooms, attachments: encryption.attachments });
   const matrix = createMatrixAccess({ api, outbox, store, rooms, clock, read, media });
-  const host = await openPlugins(options, {
-    identity: { name: config.oracleName, did: oracleDid, entityDid: entityDid ?? null },
-    logger,
-    clock,
-  });
-  const services = await openPluginServices({ config, host, store, matrix, signing: authority.signing, clock, logger });
+  const services = await openPluginServices({ config, host, store, matrix, signing: authority.signing, clock, logger }).catch(failed);
   const credits = createCredits({ store, policy: () => planCreditPolicy(host.creditPolicy, config.access) });
   const ping = createPing({ api: connection.bare, registrationId: config.matrixRegistrationId, url: appserviceUrl, newId });
 
@@ -458,11 +463,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     },
     options: { corsOrigins: config.corsOrigin, trustedProxies: config.trustedProxies },
   });
-  // The last thing here that may fail: before it nothing runs that a failed start would have to stop, but the pool of connections.
-  const sidecarUrl = await sidecar.listen({ host: config.host, port: config.port }).catch(async (error: unknown) => {
-    await connection.close();
-    throw error;
-  });
+  const sidecarUrl = await sidecar.listen({ host: config.host, port: config.port }).catch(failed);
   logger.info({ port: Number(new URL(sidecarUrl).port) }, 'listening for portals');
   const erase = eraserOf(dataPaths(config.dataDir));
   const eraser = eraseTakenBack({ store, clock, logger, eraseCheckpoints: erase });

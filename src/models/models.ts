@@ -11,6 +11,7 @@ import type { Clock } from '../time.ts';
 import { type CallHooks, type CallUsage, ChatModel } from './chat-model.ts';
 import { createModelFetch } from './model-fetch.ts';
 import { readModelError } from './read-model-error.ts';
+import { readModelName } from './read-model-name.ts';
 
 export type { CallHooks, CallUsage };
 export type ModelRole = 'main' | 'subagent' | 'utility' | (string & {});
@@ -117,10 +118,3 @@ export function createModels(options: ModelsOptions): Models {
 /** Roles come from plugins, settings from variables: `deep-think` is MODEL_DEEP_THINK. */
 const keyOf = (role: ModelRole): string => role.toLowerCase().replaceAll('-', '_');
 const own = <T>(table: Readonly<Record<string, T>>, key: string): T | undefined => (Object.hasOwn(table, key) ? table[key] : undefined);
-
-/** `<provider>:<model>`; a name with a colon of its own (`llama3.2:3b`) has no provider unless what stands before it is one. Pure. */
-export function readModelName(name: string, providers: Readonly<Record<string, unknown>>): { provider: string | null; model: string } {
-  const colon = name.indexOf(':');
-  const prefix = name.slice(0, Math.max(0, colon));
-  return Object.hasOwn(providers, prefix) ? { provider: prefix, model: name.slice(colon + 1) } : { provider: null, model: name };
-}

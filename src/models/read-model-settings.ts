@@ -5,7 +5,8 @@
 import { Secret } from '../config/secret.ts';
 import type { ConfigProblem, Environment } from '../config.ts';
 import { err, ok, type Result } from '../result.ts';
-import { type ModelProvider, type ModelSettings, readModelName } from './models.ts';
+import type { ModelProvider, ModelSettings } from './models.ts';
+import { readModelName } from './read-model-name.ts';
 
 const PROVIDER_NAMES = ['openai', 'openai-compatible', 'openrouter', 'ollama'] as const;
 type ProviderName = (typeof PROVIDER_NAMES)[number];

@@ -18,6 +18,11 @@ export async function runStart({ settings }: { readonly settings?: string }): Pr
   const pretty = config.logFormat === 'pretty' || (config.logFormat === 'auto' && process.stdout.isTTY);
   const logger = createLogger({ level: config.logLevel, format: pretty ? 'pretty' : 'json' });
   for (const { message, remedy } of warnings) logger.warn({ reason: `${message} ${remedy}` }, 'setting without effect');
+  // A plugin's promise that nobody waits for must not end everybody's answers; an engine that panicked must (src/app/main.ts, onFatal).
+  process.on('unhandledRejection', (error) => {
+    logger.error({ err: error }, 'something failed that nobody waits for');
+    if (error instanceof WebAssembly.RuntimeError) process.exit(1);
+  });
   try {
     await runUntilSignal({
       clock: systemClock,

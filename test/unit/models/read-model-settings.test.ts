@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { createModels, readModelName } from '../../../src/models/models.ts';
+import { createModels } from '../../../src/models/models.ts';
+import { readModelName } from '../../../src/models/read-model-name.ts';
 import { readModelSettings } from '../../../src/models/read-model-settings.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 

@@ -44,7 +44,13 @@ function world({ tools = [tool('look'), tool('change')], server = {} as Record<s
     availablePlugins: new Set<string>(),
   };
   const getTools = async (): Promise<readonly AnyTool[]> => (await plugin.getTools?.(context)) ?? [];
-  const getRequestTools = async (): Promise<readonly AnyTool[]> => (await plugin.getRequestTools?.({ logger } as never)) ?? [];
+  /** Of a turn that is over at once, as contexts of turns are. */
+  const over = {
+    get logger(): never {
+      throw new Error('the turn is over');
+    },
+  };
+  const getRequestTools = async (): Promise<readonly AnyTool[]> => (await plugin.getRequestTools?.(over as never)) ?? [];
   return { plugin, getTools, getRequestTools, calls, state, logged };
 }
 
