@@ -3,6 +3,8 @@
  * goes on, and no message key is ever used twice, whatever the instant. A key that the homeserver has handed over is never lost (research/e2ee.md).
  * The store by itself under a hundred kills: test/crash/crypto-store.test.ts.
  */
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createGate, heldReply, textReply } from '../../synapse-dev/model/reply.ts';
 import { positionsOf } from '../e2e/crypto-ciphertext.ts';
@@ -10,7 +12,7 @@ import { type CryptoPerson, useCryptoWorld } from '../e2e/crypto-world.ts';
 import { newTexts, type Talk, type TestOracle, textsAt, within } from '../e2e/harness.ts';
 import { createKillable } from './killable.ts';
 
-const world = useCryptoWorld({ oracles: 4 });
+const world = useCryptoWorld({ oracles: 5 });
 const HEAD = 'The first half of an answer that takes a while, ';
 const TAIL = 'and the second half.';
 const ROUNDS = Number(process.env['CRYPTO_KILL_ROUNDS'] ?? 12);
@@ -116,5 +118,26 @@ test('keys that are shared while the process is dead are read after its start, f
 
   expect(answers.map(({ status }) => status)).toEqual(['completed', 'completed']);
   expect(textsAt(oracle.model)).toEqual(['one', 'two', 'three']);
+  await expectSoundCiphertexts({ person, talk, oracle });
+});
+
+test('with its database lost and its keys kept, what the room shows as answered is not answered again, and new words are (G2)', async () => {
+  const oracle = await world.oracle();
+  const first = await oracle.startProcess();
+  echo(oracle);
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  const answered = await talk.ask('one');
+  const event = { ...(await person.client.getEvent(talk.roomId, answered.prompt)), room_id: talk.roomId };
+
+  await first.kill('SIGKILL');
+  for (const name of ['oracle.db', 'oracle.db-wal', 'oracle.db-shm', 'checkpoints'])
+    await rm(join(oracle.dataDir, name), { recursive: true, force: true });
+  await oracle.startProcess();
+  // The homeserver might even send it again.
+  expect((await oracle.push({ events: [event] as never })).status).toBe(200);
+
+  expect((await talk.ask('two')).text).toBe('Re: two');
+  expect(textsAt(oracle.model)).toEqual(['one', 'two']);
   await expectSoundCiphertexts({ person, talk, oracle });
 });
