@@ -82,12 +82,14 @@ export interface TestRuntime {
   readonly prompts: readonly TestPrompt[];
   /** Checks the arguments with the tool's schema and calls its handler with a context of its own, as the host does; secrets in the result are masked. */
   call<Schema extends z.ZodObject>(
-    tool: ToolDefinition<Schema>,
+    // biome-ignore lint/suspicious/noExplicitAny: the runtime gives it the configuration and state of its own plugin
+    tool: ToolDefinition<Schema, any, any>,
     args: z.input<Schema>,
     options?: { readonly signal?: AbortSignal },
   ): Promise<unknown>;
   /** A context outside any tool call, for the other hooks of a plugin; over when `use` is. */
-  with<T>(use: (ctx: RuntimeContext) => T | Promise<T>): Promise<T>;
+  // biome-ignore lint/suspicious/noExplicitAny: likewise
+  with<T>(use: (ctx: RuntimeContext<any, any>) => T | Promise<T>): Promise<T>;
   /** The context of the last call; over by then. */
   readonly lastContext: RuntimeContext | undefined;
   /** Whether the last call was given text of strangers by the host: then its result taints the run. */

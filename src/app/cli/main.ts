@@ -39,8 +39,10 @@ function buildProgram(): Command {
   addStart(program);
   addDoctor(program);
   addPlugins(program);
+  addPlugin(program);
   addMint(program);
   addKey(program);
+  addCrypto(program);
   addInbox(program);
   addRuns(program);
   addAudit(program);
@@ -98,6 +100,16 @@ function addPlugins(program: Command): void {
     .option(...SETTINGS)
     .addHelpText('after', example('plugins'))
     .action(async (options) => (await import('./plugins.ts')).runPlugins(options));
+}
+
+function addPlugin(program: Command): void {
+  const plugin = program.command('plugin').description('write plugins').addHelpText('after', example('plugin new shopping-list'));
+  plugin
+    .command('new')
+    .description('make a plugin with a passing test: in a clone below plugins/, elsewhere as a package in a new folder')
+    .argument('<name>', 'lower case, such as shopping-list')
+    .addHelpText('after', example('plugin new shopping-list'))
+    .action(async (name) => (await import('./plugin-new.ts')).runPluginNew(name));
 }
 
 function addMint(program: Command): void {
@@ -179,6 +191,46 @@ function addKey(program: Command): void {
     .option(...SETTINGS)
     .addHelpText('after', example('key rotate'))
     .action(async (options) => (await import('./key.ts')).runKeyRotate(options));
+}
+
+function addCrypto(program: Command): void {
+  const crypto = program
+    .command('crypto')
+    .description('keys of encrypted rooms: look, save the identity, begin anew')
+    .addHelpText('after', example('crypto status'));
+  crypto
+    .command('status')
+    .description('show identity, device, fingerprint and key store, and what the homeserver shows; never a secret')
+    .option(...SETTINGS)
+    .addHelpText('after', example('crypto status'))
+    .action(async (options) => (await import('./crypto.ts')).runCryptoStatus(options));
+  crypto
+    .command('export')
+    .description('write the identity, which people verify, into a file (mode 0600) to be kept offline')
+    .argument('<file>', 'must not be there yet')
+    .option(...SETTINGS)
+    .addHelpText('after', example('crypto export oracle-identity.json'))
+    .action(async (file, options) => (await import('./crypto.ts')).runCryptoExport(file, options));
+  crypto
+    .command('import')
+    .description('bring a saved identity back; the next start uses it')
+    .argument('<file>', 'from `crypto export`')
+    .option(...SETTINGS)
+    .addHelpText('after', example('crypto import oracle-identity.json'))
+    .action(async (file, options) => (await import('./crypto.ts')).runCryptoImport(file, options));
+  crypto
+    .command('new-device')
+    .description('have the next start make a new device under the same identity: for a key store that is lost, damaged or put back')
+    .option(...SETTINGS)
+    .addHelpText('after', example('crypto new-device'))
+    .action(async (options) => (await import('./crypto.ts')).runCryptoNewDevice(options));
+  crypto
+    .command('new-identity')
+    .description('replace the identity: everybody sees that it changed, and must verify the oracle again')
+    .option('--yes', 'do not ask', false)
+    .option(...SETTINGS)
+    .addHelpText('after', example('crypto new-identity'))
+    .action(async (options) => (await import('./crypto.ts')).runCryptoNewIdentity(options));
 }
 
 function addInbox(program: Command): void {

@@ -11,6 +11,8 @@ describe.concurrent('help and the command line', { timeout: 30_000 }, () => {
     'start',
     'doctor',
     'plugins',
+    'plugin',
+    'plugin new',
     'mint',
     'mint key',
     'mint grant',
