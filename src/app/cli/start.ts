@@ -21,7 +21,7 @@ export async function runStart({ settings }: { readonly settings?: string }): Pr
   // A plugin's promise that nobody waits for must not end everybody's answers; an engine that panicked must (src/app/main.ts, onFatal).
   process.on('unhandledRejection', (error) => {
     logger.error({ err: error }, 'something failed that nobody waits for');
-    if (error instanceof WebAssembly.RuntimeError) process.exit(1);
+    if (error instanceof Error && error.name === 'RuntimeError') process.exit(1);
   });
   try {
     await runUntilSignal({
