@@ -123,8 +123,11 @@ export function createKeySync(options: KeySyncOptions): KeyRoad {
     trouble = decideSyncTrouble(error, { failures, hasWorked }) ?? trouble;
     const { code, status } = readFailure(error);
     const fields = { code, attempt: failures, ...(isMatrixError(error) ? { status } : { err: error }) };
-    if (trouble !== null && trouble !== before) logger.error({ ...fields, reason: trouble }, 'keys of encrypted rooms do not arrive');
-    else logger.warn(fields, 'keys could not be asked for and are tried again');
+    if (trouble !== null && trouble !== before) {
+      // A homeserver that is away comes back by itself, and everything else waits for it as well.
+      const level = isMatrixError(error) && isAway(error) ? 'warn' : 'error';
+      logger[level]({ ...fields, reason: trouble }, 'keys of encrypted rooms do not arrive');
+    } else logger.warn(fields, 'keys could not be asked for and are tried again');
   }
 
   /** Beside the poll: what the engine wants sent (new one-time keys, changed devices) may hang on another server, and keys go on arriving. */
@@ -194,7 +197,7 @@ export function decideSyncTrouble(error: unknown, { failures, hasWorked }: SyncH
   if (!hasWorked && isRefusal(error, failures))
     return 'The homeserver refuses /sync to application services: set CRYPTO_TRANSPORT=appservice (see `matrix-oracle doctor` for what that needs).';
   if (failures < PATIENCE) return null;
-  if (isOutage(error) || status === 0) return 'The homeserver cannot be reached, so no keys arrive.';
+  if (isAway(error)) return 'The homeserver cannot be reached, so no keys arrive.';
   return `The homeserver fails to hand out keys (${errcode}, HTTP ${status}).`;
 }
 
@@ -202,12 +205,16 @@ export function decideSyncTrouble(error: unknown, { failures, hasWorked }: SyncH
 export function decideLastingTrouble(error: unknown): string | null {
   if (error instanceof CryptoUnavailable) return 'The cryptographic engine is closed; the process must be restarted.';
   const errcode = isMatrixError(error) ? error.errcode : null;
-  if (errcode === 'M_UNKNOWN_TOKEN' || errcode === 'M_MISSING_TOKEN')
+  if (isTokenRefused(error))
     return 'The homeserver does not accept the as_token: is it the one of the registration file that the homeserver has loaded?';
   if (errcode === UNKNOWN_DEVICE)
     return 'The device that holds the keys was deleted on the homeserver: stop the oracle and run `matrix-oracle crypto new-device`.';
   return null;
 }
+
+/** Nobody is there, or only a proxy. */
+const isAway = (error: MatrixError): boolean => (error.status === 0 || isOutage(error)) && !isTokenRefused(error);
+const isTokenRefused = ({ errcode }: MatrixError): boolean => errcode === 'M_UNKNOWN_TOKEN' || errcode === 'M_MISSING_TOKEN';
 
 /** Synapse answers 500 to an account that may not sync; others say so. */
 const isRefusal = ({ status, errcode }: MatrixError, failures: number): boolean =>

@@ -217,6 +217,16 @@ describe('when the homeserver fails', () => {
     expect(sync.trouble()).toContain('crypto new-device');
   });
 
+  test('a homeserver that is away is nobody’s alarm: a warning, and a reason for whoever looks', async () => {
+    failPoll('UNREACHABLE', 0);
+    await sync.start();
+    await clock.advanceAsync(30_000);
+
+    expect(logger.said('error')).toEqual([]);
+    expect(logger.said('warn')).toContain('keys of encrypted rooms do not arrive');
+    expect(sync.trouble()).toContain('cannot be reached');
+  });
+
   test('stop ends a poll that waits', async () => {
     await sync.start();
     await settle();
