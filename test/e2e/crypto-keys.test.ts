@@ -11,7 +11,7 @@ import { type FaultProxy, openFaultProxy, type Passing } from '../fakes/fault-pr
 import { useCryptoWorld } from './crypto-world.ts';
 import { eventually, newTexts, type TestOracle, textsAt } from './harness.ts';
 
-const world = useCryptoWorld({ oracles: 6 });
+const world = useCryptoWorld({ oracles: 8 });
 const proxies: FaultProxy[] = [];
 afterEach(async () => {
   for (const proxy of proxies.splice(0)) await proxy.close();
@@ -123,4 +123,28 @@ test('a session that the person discards costs nothing: the next message brings 
     await person.client.discardSession(talk.roomId);
     expect((await talk.ask(text)).text).toBe(`Re: ${text}`);
   }
+});
+
+test('an identity that is only on the homeserver stops the start with a sentence that says what to do, and nothing is changed', async () => {
+  const oracle = await startEcho();
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  await talk.ask('one');
+  await oracle.stop();
+  for (const name of ['crypto.db', 'crypto.db-wal', 'crypto.db-shm', 'crypto-identity.json'])
+    await rm(join(oracle.dataDir, name), { force: true });
+
+  await expect(oracle.start()).rejects.toThrow(/matrix-oracle crypto (?:import|new-identity)/u);
+  await oracle.stop();
+
+  expect(await person.client.userTrust(oracle.userId)).toMatchObject({ needsUserApproval: false });
+});
+
+test('a key store whose key file is gone is not opened, and the start says which file is missing', async () => {
+  const oracle = await startEcho();
+  await oracle.stop();
+  await rm(join(oracle.dataDir, 'crypto.key'));
+
+  await expect(oracle.start()).rejects.toThrow(/crypto\.key|CRYPTO_KEY_FILE/u);
+  await oracle.stop();
 });

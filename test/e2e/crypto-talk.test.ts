@@ -9,7 +9,7 @@ import { ENCRYPTION, textIn } from './crypto-client.ts';
 import { isSealed, useCryptoWorld } from './crypto-world.ts';
 import { errorOf, eventually, newTexts, textsAt } from './harness.ts';
 
-const world = useCryptoWorld({ oracles: 9 });
+const world = useCryptoWorld({ oracles: 12 });
 
 test('asked in an encrypted room it answers there, every edit is read by all devices, and the homeserver has no word of it (G11)', async () => {
   const oracle = await world.oracle();
@@ -176,4 +176,51 @@ test('somebody on the list who does not sign messages is answered in an encrypte
   const talk = await person.direct(oracle);
 
   expect((await talk.ask('Hello?')).text).toBe('Good day.');
+});
+
+test('what is said the moment the room is made, before the oracle has come, is answered', async () => {
+  const oracle = await world.oracle();
+  await oracle.start();
+  oracle.model.respond((request) => textReply(`Re: ${newTexts(request).join(', ')}`));
+  const person = await world.person();
+  // As Element does it: the first message and the invitation are one step.
+  const talk = await person.talk(await person.client.createDirectRoom(oracle.userId), oracle);
+
+  const answer = await talk.ask('Hello, are you coming?');
+
+  expect(answer.text).toBe('Re: Hello, are you coming?');
+});
+
+test('what was said in an encrypted group before it came is history: not answered, and nobody is asked to send it again', async () => {
+  const oracle = await world.oracle();
+  await oracle.start();
+  oracle.model.respond((request) => textReply(`Re: ${newTexts(request).at(-1)}`));
+  const person = await world.person();
+  const mention = { 'm.mentions': { user_ids: [oracle.userId] } };
+  const roomId = await person.client.createRoom({ preset: 'public_chat' });
+  const talk = await person.talk(roomId, oracle);
+  const old = [await talk.say('Oracle, are you here?', mention), await talk.say('No?', mention)];
+
+  await person.client.invite(roomId, oracle.userId);
+  await talk.joined();
+  const fresh = await talk.ask('And now?', mention);
+
+  expect(fresh.text).toContain('And now?');
+  expect(old.flatMap((id) => talk.watch.answersTo(id))).toEqual([]);
+  expect(oracle.rows("SELECT event_id FROM inbox WHERE state = 'parked'")).toEqual([]);
+});
+
+test('an answer of 100 kB goes out in parts that fit when they are encrypted, and is read whole', async () => {
+  const oracle = await world.oracle();
+  await oracle.start();
+  const text = Array.from({ length: 1_000 }, (_, line) => `Line ${line}: ${'äöü "quoted" \\ and so on; '.repeat(4)}`).join('\n\n');
+  oracle.model.enqueue(textReply(text));
+  const talk = await (await world.person()).direct(oracle);
+
+  const answer = await talk.ask('Tell me everything.');
+
+  expect(answer.status).toBe('completed');
+  expect(answer.parts.length).toBeGreaterThan(1);
+  expect(answer.text.match(/Line \d+:/gu)).toHaveLength(1_000);
+  expect(oracle.rows("SELECT state FROM outbox WHERE state NOT IN ('sent')")).toEqual([]);
 });

@@ -285,10 +285,11 @@ async function createTestOracle({ seat, homeserver, dataDir, env, plugins }: Ora
     log,
     expectedErrors: new Set(),
     async start(more = {}) {
-      const config = readConfig(settings(more));
+      const environment = settings(more);
+      const config = readConfig(environment);
       if (!config.ok) throw new Error(config.error.map(({ message }) => message).join('\n'));
       const logger = createLogger({ level: 'debug', format: 'json', destination: { write: take } });
-      running = await startOracle({ config: config.value, logger, clock: systemClock, plugins });
+      running = await startOracle({ config: config.value, environment, logger, clock: systemClock, plugins });
       await within(running.ready, READY_WITHIN_MS, 'the oracle was not ready');
       return running;
     },

@@ -10,7 +10,7 @@ export interface Call {
   readonly key: SigningKey;
   readonly sender: string;
   readonly room?: string | undefined;
-  readonly method?: 'GET' | 'POST' | 'DELETE';
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly path: string;
   readonly thread?: string;
   readonly body?: JsonObject | string;
