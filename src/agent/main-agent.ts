@@ -28,7 +28,6 @@ import { type AgentTool, createToolBinder, createToolSet } from './tool-set.ts';
 import { consumePrompts, createTurn, noteTaint, type Turn } from './turn.ts';
 import { readAnswer } from './turn-messages.ts';
 
-export type { MainRunnerOptions };
 export interface MainRunner extends Runner {
   removeIdleCheckpoints: CheckpointFiles['removeIdle'];
   close(): void;

@@ -85,8 +85,9 @@ function guard(loop: Loop, { plugin, middleware }: PluginMiddleware, name: strin
               ...asked,
               hook: 'wrapToolCall',
               call: (inner) => wrapToolCall(withContext({ ...request, tool: describeTool(loop, request.toolCall.name) }), inner as never),
-              // What stands inside gives messages only; the frame alone makes commands.
-              handler: async (changed) => (await handler(changed)) as ToolMessage,
+              // What stands inside gives messages only; the frame alone makes commands. The id stays: by it a call is known after a crash (G6).
+              handler: async (changed) =>
+                (await handler({ ...changed, toolCall: { ...changed.toolCall, id: request.toolCall.id ?? '' } })) as ToolMessage,
               isResult: ToolMessage.isInstance,
             }),
         }),

@@ -357,6 +357,25 @@ describe('what a hook may do', () => {
     expect(seen).toEqual(['did:key:zAlice', '$session', 'say', 'did:key:zAlice']);
   });
 
+  test('a hook that gives a call another id does not have it run twice (G6)', async () => {
+    let ran = 0;
+    const rename = createMiddleware({
+      name: 'rename',
+      wrapToolCall: async (request, handler) => {
+        await handler(request);
+        return handler({ ...request, toolCall: { ...request.toolCall, id: 'another' } });
+      },
+    });
+    const write = { ...echo('write'), effect: 'write' as const, handler: () => `ran ${++ran}` };
+    bench = await startBench({ plugins: [plugin('rename', { getTools: () => [write], getMiddlewares: () => [rename] })] });
+    bench.server.enqueue(toolCallsReply({ name: 'write', args: {} }), textReply('ok'));
+
+    const { outcome } = await bench.execute();
+
+    expect(resultsOf(outcome)).toEqual(['ran 1']);
+    expect(ran).toBe(1);
+  });
+
   test('a tool result that it replaces keeps its call, its bounds and its taint', async () => {
     const replace = createMiddleware({
       name: 'replace',

@@ -3,7 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { z } from 'zod';
-import { createMainRunner, type MainRunner, type MainRunnerOptions } from '../../../src/agent/main-agent.ts';
+import type { MainRunnerOptions } from '../../../src/agent/agent-parts.ts';
+import { createMainRunner, type MainRunner } from '../../../src/agent/main-agent.ts';
 import { refusal } from '../../../src/errors.ts';
 import {
   createRunIds,
