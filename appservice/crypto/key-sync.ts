@@ -205,7 +205,7 @@ export function decideSyncTrouble(error: unknown, { failures, hasWorked }: SyncH
 export function decideLastingTrouble(error: unknown): string | null {
   if (error instanceof CryptoUnavailable) return 'The cryptographic engine is closed; the process must be restarted.';
   const errcode = isMatrixError(error) ? error.errcode : null;
-  if (isTokenRefused(error))
+  if (isMatrixError(error) && isTokenRefused(error))
     return 'The homeserver does not accept the as_token: is it the one of the registration file that the homeserver has loaded?';
   if (errcode === UNKNOWN_DEVICE)
     return 'The device that holds the keys was deleted on the homeserver: stop the oracle and run `matrix-oracle crypto new-device`.';
