@@ -32,7 +32,7 @@ const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
 const newSuffix = (): string => Array.from({ length: SUFFIX_CHARS }, () => ALPHABET[randomInt(ALPHABET.length)]).join('');
 
 /** Whether the device was made for the keys of an earlier store. */
-const isOfAStore = (device: string, sendingDevice: DeviceId): boolean =>
+export const isOfAStore = (device: string, sendingDevice: DeviceId): boolean =>
   device.startsWith(`${sendingDevice}_`) && /^[A-Z0-9]{6}$/u.test(device.slice(sendingDevice.length + 1));
 
 /** The store's device, made on the homeserver when it is new. @throws MatrixError when the homeserver is away. */

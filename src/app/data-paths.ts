@@ -1,5 +1,6 @@
 /** Where things lie in DATA_DIR, said once: the process, `init`, `doctor` and `inbox` must mean the same files. */
 import { join, resolve } from 'node:path';
+import type { Config } from '../config.ts';
 
 export interface DataPaths {
   /** Absolute; mode 0700. */
@@ -34,4 +35,19 @@ export function dataPaths(dataDir: string): DataPaths {
     blobKey: join(dir, 'blob.key'),
     registration: join(dir, 'registration.yaml'),
   };
+}
+
+/** Of encrypted rooms, where the settings say they are. */
+export interface CryptoFiles {
+  readonly database: string;
+  readonly key: string;
+  readonly identity: string;
+}
+export function cryptoFiles({
+  dataDir,
+  cryptoKeyFile,
+  cryptoIdentityFile,
+}: Pick<Config, 'dataDir' | 'cryptoKeyFile' | 'cryptoIdentityFile'>): CryptoFiles {
+  const { crypto, cryptoKey, cryptoIdentity } = dataPaths(dataDir);
+  return { database: crypto, key: cryptoKeyFile ?? cryptoKey, identity: cryptoIdentityFile ?? cryptoIdentity };
 }

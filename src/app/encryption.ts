@@ -18,7 +18,7 @@ import type { Logger } from '../observe/logger.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import type { Store } from '../store/store.ts';
 import { type Clock, sleep } from '../time.ts';
-import { dataPaths } from './data-paths.ts';
+import { cryptoFiles } from './data-paths.ts';
 import type { EncryptionHealth } from './observe-work.ts';
 import { StartRefused } from './start-refused.ts';
 
@@ -61,7 +61,6 @@ const VERIFICATION = 'verify.';
 
 export function createEncryption(options: EncryptionOptions): Encryption {
   const { config, connection, store, outbox, rules, clock, logger, newId, onFatal } = options;
-  const paths = dataPaths(config.dataDir);
   const listeners: ((sessions: readonly MegolmSessionId[]) => void)[] = [];
   let crypto: OpenCrypto | null = null;
   let attachments: Promise<Attachments> | null = null;
@@ -80,11 +79,7 @@ export function createEncryption(options: EncryptionOptions): Encryption {
         userId: config.oracleUserId,
         sendingDevice: config.matrixDeviceId,
         name: config.oracleName,
-        files: {
-          database: paths.crypto,
-          key: config.cryptoKeyFile ?? paths.cryptoKey,
-          identity: config.cryptoIdentityFile ?? paths.cryptoIdentity,
-        },
+        files: cryptoFiles(config),
         transport: config.cryptoTransport,
         mayVerify: async (user: UserId) => answersVerification && mayUse(user, rules),
         postVerification: async ({ txnId, roomId, type, content }) => {

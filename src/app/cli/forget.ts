@@ -2,7 +2,6 @@
  * Deletes what is kept of one person, for good. A running oracle does it by an order, because it works with these rows; a stopped one's folder is
  * locked and cleaned here. Asks before: nothing brings it back.
  */
-import { createInterface } from 'node:readline/promises';
 import type { Database } from 'better-sqlite3';
 import { readEnvironment } from '../../config.ts';
 import { readerOf } from '../../store/store.ts';
@@ -15,6 +14,7 @@ import { loadDataDir } from '../load-config.ts';
 import { openData } from '../open-data.ts';
 import { StartRefused } from '../start-refused.ts';
 import { CliError } from './cli-error.ts';
+import { isSure } from './is-sure.ts';
 import { openDatabase, printable } from './open-database.ts';
 
 interface ForgetCommand {
@@ -38,7 +38,8 @@ export async function runForget({ user, yes, settings }: ForgetCommand): Promise
     const person = readPerson(reader, named);
     const known = countKnown(reader, person);
     process.stdout.write(describe(person, known));
-    if (!yes && !(await isSure())) throw new CliError('nothing was deleted.');
+    if (!yes && !(await isSure({ question: 'Delete it for good?', what: 'delete it for good' })))
+      throw new CliError('nothing was deleted.');
     const said = (await forgetHere(person, paths)) ?? (await order(database, user));
     process.stdout.write(`${printable(said)}. ${KEPT}\n`);
   } finally {
@@ -50,16 +51,6 @@ function describe({ principals, accounts, shared }: Person, { runs, messages, co
   const names = [...accounts, ...principals].map(printable).join(', ');
   const others = shared.length === 0 ? '' : `Not included, because somebody else uses it as well: ${shared.map(printable).join(', ')}.\n`;
   return `${names}\n${runs} runs, ${messages} messages, ${conversations} conversations, ${grants} grants.\n${others}`;
-}
-
-async function isSure(): Promise<boolean> {
-  if (!process.stdin.isTTY) throw new CliError('nobody is there to be asked: give --yes to delete it for good.');
-  const ask = createInterface({ input: process.stdin, output: process.stdout });
-  try {
-    return (await ask.question('Delete it for good? Type yes: ')).trim().toLowerCase() === 'yes';
-  } finally {
-    ask.close();
-  }
 }
 
 /** Null when an oracle runs here. */

@@ -4,13 +4,14 @@
  * names the old one would be refused. With `--force` the old files stay beside the new ones.
  */
 import { randomBytes } from 'node:crypto';
-import { access, mkdir, rename, writeFile } from 'node:fs/promises';
+import { mkdir, rename, writeFile } from 'node:fs/promises';
 import { join, relative, resolve } from 'node:path';
 import { buildRegistration, registrationYaml } from '../../../appservice/registration.ts';
 import { describeConfig, type Environment, readConfig } from '../../config.ts';
 import { buildKeyFile, generateKey } from '../../ucan/signing-key.ts';
 import { dataPaths } from '../data-paths.ts';
 import { CliError, configError } from './cli-error.ts';
+import { exists, freeName } from './free-name.ts';
 
 export interface InitOptions {
   readonly serverName: string;
@@ -119,19 +120,6 @@ async function makeRoom(files: readonly NewFile[], force: boolean): Promise<void
   }
   for (const path of taken) await rename(path, await freeName(path));
 }
-
-async function freeName(path: string): Promise<string> {
-  for (let count = 0; ; count += 1) {
-    const name = count === 0 ? `${path}.old` : `${path}.old${count}`;
-    if (!(await exists(name))) return name;
-  }
-}
-
-const exists = (path: string): Promise<boolean> =>
-  access(path).then(
-    () => true,
-    () => false,
-  );
 
 function buildReport({
   files,

@@ -1,5 +1,6 @@
 /** The model and the way people reach the sidecar. Each asks one cheap question; no prompt is sent, nothing is charged. */
 import { connect } from 'node:net';
+import { z } from 'zod';
 import type { Config } from '../../../config.ts';
 import { type Check, failed, passed, skipped, warned } from './check.ts';
 
@@ -86,6 +87,25 @@ function isThisMachine(url: string): boolean {
   return hostname === 'localhost' || hostname.endsWith('.localhost') || hostname === '[::1]' || /^127(?:\.\d{1,3}){3}$/u.test(hostname);
 }
 
+/** What the running oracle says of a part of itself; null when it does not answer. */
+export async function readHealthPart({ host, port }: Pick<Config, 'host' | 'port'>, name: string): Promise<HealthPart | null> {
+  const address = reachable(host);
+  const response = await get(`http://${address.includes(':') ? `[${address}]` : address}:${port}/health`);
+  const parsed = response === undefined ? null : Health.safeParse(readJson(response.text));
+  return parsed?.data?.parts.find((part) => part.name === name) ?? null;
+}
+export type HealthPart = z.infer<typeof Part>;
+const Part = z.object({ name: z.string(), ok: z.boolean(), detail: z.string().max(2_000).optional() });
+const Health = z.object({ parts: z.array(Part) });
+
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
 async function get(url: string, headers: Record<string, string> = {}): Promise<{ status: number; text: string } | undefined> {
   try {
     const response = await fetch(url, { headers, redirect: 'manual', signal: AbortSignal.timeout(TIMEOUT_MS) });
@@ -106,9 +126,12 @@ async function readBounded(response: Response): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
-/** Whether something takes connections there. An address that means "every one" is tried on loopback. */
+/** An address that means "every one" is tried on loopback. */
+const reachable = (host: string): string => (host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host);
+
+/** Whether something takes connections there. */
 export function isListening(host: string, port: number): Promise<boolean> {
-  const target = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+  const target = reachable(host);
   return new Promise((resolve) => {
     const socket = connect({ host: target, port, timeout: 2_000 });
     const done = (answer: boolean) => {
