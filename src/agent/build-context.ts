@@ -2,6 +2,7 @@
  * The one place where a plugin's context is made: for a tool call, and for the hooks that are asked around model calls. What it reads belongs to the
  * turn and to this plugin; what strangers wrote, or what a tainted run left behind, taints when it is read.
  */
+import type { BaseMessage } from '@langchain/core/messages';
 import { OracleError, refusal } from '../errors.ts';
 import type { ToolDefinition } from '../plugin-api/define-tool.ts';
 import { buildRuntimeContext } from '../runtime-context/build-runtime-context.ts';
@@ -13,6 +14,8 @@ export interface ContextAsked {
   readonly plugin: string;
   /** The loop in which it is asked; absent before there is one. */
   readonly loop?: Loop;
+  /** Before there is one: what it will begin with. */
+  readonly shown?: readonly BaseMessage[];
   /** The call it is made for; absent for hooks. */
   readonly call?: { readonly id: string; readonly key: string; readonly name: string };
   readonly tool?: Pick<ToolDefinition, 'effect' | 'reach' | 'capability'>;
@@ -52,7 +55,7 @@ export function buildContext(turn: Turn, asked: ContextAsked): RuntimeContext {
       },
     }),
     logger: turn.logger,
-    readMessages: () => (loop === undefined ? [] : [...loop.window, ...loop.messages]),
+    readMessages: () => (loop === undefined ? (asked.shown ?? []) : [...loop.window, ...loop.messages]),
     sendToolCall: (data) => job.output.toolCall(data),
     emit: (kind, data) => job.output.emit(kind, data),
     signal: asked.signal ?? turn.stop.signal,

@@ -4,6 +4,7 @@
  * without it.
  */
 
+import type { BaseMessage } from '@langchain/core/messages';
 import { LIMITS } from '../limits.ts';
 import type { AnyOraclePlugin } from '../plugin-api/define-oracle-plugin.ts';
 import type { LoadedPlugin } from '../plugin-host/plugin-host.ts';
@@ -24,12 +25,15 @@ export interface PromptSection {
   readonly text: string;
 }
 
-/** Sets the turn's tools and user context; returns the sections, in the order of plugins. */
-export async function prepareTurn(turn: Turn): Promise<readonly PromptSection[]> {
+/**
+ * Sets the turn's tools and user context; returns the sections, in the order of plugins.
+ * @param shown the conversation that the model will be shown, and the prompts: a plugin may look for what belongs to them.
+ */
+export async function prepareTurn(turn: Turn, shown: readonly BaseMessage[]): Promise<readonly PromptSection[]> {
   const { host } = turn;
   const contexts = new Map<string, RuntimeContext>();
   const contextFor = (plugin: string): RuntimeContext => {
-    const known = contexts.get(plugin) ?? buildContext(turn, { plugin });
+    const known = contexts.get(plugin) ?? buildContext(turn, { plugin, shown });
     contexts.set(plugin, known);
     return known;
   };

@@ -13,7 +13,7 @@ import { createLoop, type Loop } from './loop.ts';
 import { OVERHEARD_MAX_MESSAGES, planOverheard, planWindow } from './plan-window.ts';
 import { type PromptSection, prepareTurn } from './prepare-turn.ts';
 import { buildSystemPrompt } from './prompt.ts';
-import type { NameOf } from './resume.ts';
+import { buildPrompts, type NameOf } from './resume.ts';
 import { buildSummaryMessage, startSummary } from './summary.ts';
 import type { Summary } from './summary-store.ts';
 import { isForeignEntry } from './taint.ts';
@@ -38,7 +38,8 @@ export async function startLoop(turn: Turn): Promise<Loop> {
   const summary = parts.options.summaries?.read(run.sessionId) ?? null;
   const window = readWindow(turn, summary);
   if (run.tainted || window.some(({ isForeign }) => isForeign)) turn.taint.turnOn();
-  const sections = await prepareTurn(turn);
+  const before = window.map(buildMessage);
+  const sections = await prepareTurn(turn, [...before, ...buildPrompts(run, run.prompts, nameIn(run, parts.options.names))]);
   const asked = run.hints.model;
   const isSelectable = asked !== undefined && models.listModels().some(({ id }) => id === asked);
   const loop = createLoop(turn, {
@@ -46,7 +47,7 @@ export async function startLoop(turn: Turn): Promise<Loop> {
     id: run.id,
     tools: turn.tools,
     system: new SystemMessage(buildPrompt(turn, sections)),
-    window: window.map(buildMessage),
+    window: before,
     model: modelFor(turn, 'main', isSelectable ? asked : undefined),
     modelName: isSelectable ? asked : models.nameOf('main'),
     writer: createAnswerWriter(job.output, job.shownText),

@@ -241,11 +241,15 @@ describe('a hook that misbehaves', () => {
 test('what a plugin knows of the person is in the prompt, and in the context of every tool of the turn', async () => {
   const seen: unknown[] = [];
   const look = { ...echo('look'), handler: (_args: unknown, ctx: RuntimeContext) => String(seen.push(ctx.history.userContext)) };
-  const memory = plugin('memory', { getUserContext: () => ({ identity: 'Alice, a baker' }), getTools: () => [look] });
+  const memory = plugin('memory', {
+    // Looked for by what was just asked.
+    getUserContext: (ctx) => ({ identity: ctx.history.recent(1)[0]?.text === 'who am I?' ? 'Alice, a baker' : 'somebody' }),
+    getTools: () => [look],
+  });
   bench = await startBench({ plugins: [memory, plugin('more', { getUserContext: () => ({ goals: ['bread'] }) })] });
   bench.server.enqueue(toolCallsReply({ name: 'look', args: {} }), textReply('ok'));
 
-  await bench.execute();
+  await bench.execute({ run: fakeRun({ text: 'who am I?' }) });
 
   expect(seen).toEqual([{ identity: 'Alice, a baker', goals: ['bread'] }]);
   expect(sentWith(bench, 1).system).toContain('- identity: "Alice, a baker"\n- goals: ["bread"]');
