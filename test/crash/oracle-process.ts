@@ -110,9 +110,10 @@ const notes = defineOraclePlugin({
   ],
 });
 
-const config = readConfig(readEnvironment());
+const environment = readEnvironment();
+const config = readConfig(environment);
 if (!config.ok) throw new Error(config.error.map(({ message }) => message).join('\n'));
 const logger = createLogger({ level: config.value.logLevel, format: 'json' });
-const oracle = await startOracle({ config: config.value, logger, clock: systemClock, plugins: [notes] });
+const oracle = await startOracle({ config: config.value, environment, logger, clock: systemClock, plugins: [notes] });
 process.once('SIGTERM', () => void oracle.stop().then(() => process.exit(0)));
 await oracle.ready;

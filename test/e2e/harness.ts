@@ -214,6 +214,8 @@ export interface Pushed {
 export interface ProcessOptions {
   /** What is run in place of `matrix-oracle start`. */
   readonly program?: string;
+  /** `matrix-oracle start` of the package that is installed in this folder, in place of the source's. */
+  readonly installedIn?: string;
   /** False: resolves at once. */
   readonly waits?: boolean;
 }
@@ -297,9 +299,11 @@ async function createTestOracle({ seat, homeserver, dataDir, env, plugins }: Ora
       await running?.stop();
       running = undefined;
     },
-    async startProcess(more = {}, { program, waits = true } = {}) {
-      const child = spawn(process.execPath, [CONDITION, ...(program === undefined ? [BIN, 'start'] : [program])], {
-        cwd: tmpdir(),
+    async startProcess(more = {}, { program, installedIn, waits = true } = {}) {
+      const args = program === undefined ? [BIN, 'start'] : [program];
+      const installed = installedIn === undefined ? null : [join(installedIn, 'node_modules/.bin/matrix-oracle'), 'start'];
+      const child = spawn(process.execPath, installed ?? [CONDITION, ...args], {
+        cwd: installedIn ?? tmpdir(),
         env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...settings(more) },
         stdio: ['ignore', 'pipe', 'pipe'],
       });
