@@ -119,8 +119,10 @@ export function createSender(options: SenderOptions): Sender {
   const retriesAt = new Set<number>();
   /** By place in a room: a message that was sent in vain, and the monotonic time until which newer ones wait for it. */
   const behind = new Map<string, { readonly seq: number; readonly until: number }>();
-  /** By lane: where the message in hand stands. */
-  const sending = new Map<string, { readonly place: string; readonly seq: number }>();
+  /** By lane: where the message in hand stands, and whether its request has left. */
+  const sending = new Map<string, { readonly place: string; readonly seq: number; left: boolean }>();
+  /** A message waits for an older one of its place that has not left yet. */
+  let heldBack = false;
 
   function pump(): void {
     if (!running) return;
@@ -142,7 +144,7 @@ export function createSender(options: SenderOptions): Sender {
         const place = placeOf(row);
         if (place !== null && mustWait(place, row.seq)) continue;
         free -= 1;
-        if (place !== null) sending.set(row.lane, { place, seq: row.seq });
+        if (place !== null) sending.set(row.lane, { place, seq: row.seq, left: false });
         const work = carry(row).then(
           () => done(row.lane),
           (error: unknown) => {
@@ -160,8 +162,20 @@ export function createSender(options: SenderOptions): Sender {
   function mustWait(place: string, seq: number): boolean {
     const first = behind.get(place);
     if (first !== undefined) return first.seq < seq && first.until > clock.monotonic();
-    // While nobody knows whether the homeserver is back, messages of one place are not sent side by side either.
-    return outageAttempts > 0 && [...sending.values()].some((other) => other.place === place && other.seq < seq);
+    const older = [...sending.values()].filter((other) => other.place === place && other.seq < seq);
+    // While nobody knows whether the homeserver is back, messages of one place are not sent side by side.
+    if (outageAttempts > 0) return older.length > 0;
+    // What is still being looked at or encrypted would be overtaken.
+    const isOvertaking = older.some(({ left }) => !left);
+    heldBack ||= isOvertaking;
+    return isOvertaking;
+  }
+  function leave({ lane }: OutboxRow): void {
+    const own = sending.get(lane);
+    if (own !== undefined) own.left = true;
+    if (!heldBack) return;
+    heldBack = false;
+    pump();
   }
   /** Kept until the row is settled: one that goes on failing is not waited for anew. */
   function holdPlace({ lane, seq }: OutboxRow): void {
@@ -233,7 +247,10 @@ export function createSender(options: SenderOptions): Sender {
     const ready = await sealRow(row, plan);
     if (ready.kind === 'unsendable') return ready;
     const request = planRequest(ready.row, edits);
-    return request.kind === 'unsendable' ? request : put(ready.row, request);
+    if (request.kind === 'unsendable') return request;
+    const sent = put(ready.row, request);
+    leave(row);
+    return sent;
   }
 
   async function besideOthers<T>(work: () => Promise<T>): Promise<T> {

@@ -598,3 +598,48 @@ describe('what a failure means', () => {
 test('the fake can be reached, so silence above means silence', async () => {
   expect(await api.request('GET', '/_matrix/client/v3/account/whoami')).toMatchObject({ user_id: ORACLE });
 });
+
+describe('what is looked at or encrypted before it leaves', () => {
+  function slow(): { guarded: Sender; release: () => void } {
+    const first = Promise.withResolvers<null>();
+    let asked = 0;
+    const encryption = (): Promise<null> => {
+      asked += 1;
+      return asked === 1 ? first.promise : Promise.resolve(null);
+    };
+    const guarded = createSender({ outbox, connection: homeserver.connection(), clock, logger, encryption });
+    return { guarded, release: () => first.resolve(null) };
+  }
+
+  test('is not overtaken by a newer message of its place (G3)', async () => {
+    await sender.stop();
+    const { guarded, release } = slow();
+    await put('one', { lane: 'run.1' });
+    await put('two', { lane: 'run.2' });
+
+    guarded.start();
+    await settle();
+    expect(bodies()).toEqual([]);
+    release();
+    await settle();
+
+    expect(bodies()).toEqual(['one', 'two']);
+    await guarded.stop();
+  });
+
+  test('holds back no message of another thread (G4)', async () => {
+    await sender.stop();
+    const { guarded, release } = slow();
+    const thread = { rel_type: 'm.thread', event_id: homeserver.timeline(room)[0]?.event_id ?? '', is_falling_back: true };
+    await put('one', { lane: 'run.1' });
+    await put('aside', { lane: 'run.2', content: { msgtype: 'm.text', body: 'aside', 'm.relates_to': thread } });
+
+    guarded.start();
+    await settle();
+
+    expect(bodies()).toEqual(['aside']);
+    release();
+    await settle();
+    await guarded.stop();
+  });
+});
