@@ -3,7 +3,7 @@
  * the hardened version (CBOR and UCAN codecs) or our stand-in (parts of matrix-bot-sdk) is bundled; the rest stays an ordinary dependency.
  * All code lies three folders deep, as in the source: two files find things relative to themselves.
  */
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { rolldown } from 'rolldown';
 import '../src/app/cli/require-node.mjs';
@@ -20,7 +20,8 @@ const { dependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'ut
 const external = Object.keys(dependencies).filter((name) => !BUNDLED.includes(name));
 const isExternal = (id) => external.some((name) => id === name || id.startsWith(`${name}/`));
 
-for (const folder of ['app', 'src', 'index.js', 'app.js', 'testing.js']) rmSync(join(OUT, folder), { recursive: true, force: true });
+for (const folder of ['app', 'src', 'appservice', 'plugins', 'template', 'index.js', 'app.js', 'testing.js'])
+  rmSync(join(OUT, folder), { recursive: true, force: true });
 
 const bundle = await rolldown({
   cwd: ROOT,
@@ -44,6 +45,10 @@ const { output } = await bundle.write({
 });
 await bundle.close();
 writeFileSync(join(OUT, 'THIRD-PARTY-LICENSES.txt'), collectLicenses(output.flatMap((chunk) => chunk.moduleIds ?? [])));
+
+// What `plugin new` copies: text, not code of the bundle.
+for (const file of ['plugin.ts', 'README.md']) cpSync(join(ROOT, 'plugins/template', file), join(OUT, 'template', file));
+cpSync(join(ROOT, 'test/unit/plugins/template.test.ts'), join(OUT, 'template', 'plugin.test.ts'));
 
 const status = await runStep('tsc', ['-p', 'tsconfig.build.json']);
 if (status !== 0) process.exit(status);

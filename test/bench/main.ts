@@ -7,6 +7,7 @@ import '../../src/app/cli/require-node.mjs';
 const BENCHES: Record<string, (onProgress: (line: string) => void) => Promise<Record<string, number>>> = {
   crypto: async (onProgress) => (await import('./crypto.ts')).benchCrypto(onProgress),
   e2e: async (onProgress) => (await import('./e2e.ts')).benchE2e(onProgress),
+  plugins: async (onProgress) => (await import('./plugins.ts')).benchPlugins(onProgress),
   runs: async (onProgress) => (await import('./runs.ts')).benchRuns(onProgress),
   ucan: async (onProgress) => (await import('./ucan.ts')).benchUcan(onProgress),
 };
