@@ -116,6 +116,14 @@ export async function loadDataDir(options: LoadConfigOptions): Promise<string> {
   return (await readWithEnvFile(options, []))['DATA_DIR'] || './data';
 }
 
+/** As the homeserver has it, if it has the same file; null where the settings name none that can be read. */
+export async function readRegistrationFile(environment: Environment): Promise<Registration | null> {
+  const path = environment['MATRIX_REGISTRATION_FILE'];
+  const text = path === undefined || path === '' ? null : await readText(path);
+  const registration = text?.ok === true ? readRegistration(text.value) : null;
+  return registration?.ok === true ? registration.value : null;
+}
+
 /** Of the settings only who may use the oracle; undefined when ACCESS is none of its words. */
 export async function loadAccess(options: LoadConfigOptions): Promise<Config['access'] | undefined> {
   const given = configSchema.shape.ACCESS.safeParse((await readWithEnvFile(options, []))['ACCESS']);

@@ -122,6 +122,9 @@ test('start becomes ready, and every check of doctor passes', async () => {
     device: '✓',
     '/sync': '✓',
     ping: '✓',
+    identity: '✓',
+    'key device': '✓',
+    keys: '✓',
     'key file': '✓',
     database: '✓',
     outbox: '✓',
@@ -189,6 +192,35 @@ test('inbox list names a dead event, and the running oracle takes a requeued one
   database.close();
 });
 
+/** Of `crypto status`, which finds nothing wrong. */
+async function device(): Promise<{ id: string | undefined; text: string }> {
+  const { status, stdout, stderr } = await cli.run(['crypto', 'status'], environment);
+  expect([status, stderr, stdout.includes('✗')], stdout).toEqual([0, '', false]);
+  return { id: /^Device +(?<id>\S+), signed by the identity$/mu.exec(stdout)?.groups?.['id'], text: stdout };
+}
+
+test('crypto status beside the running oracle shows its signed device and that keys arrive; beginning anew is refused', async () => {
+  const { id, text } = await device();
+  const refused = await cli.run(['crypto', 'new-device'], environment);
+  const exported = await cli.run(['crypto', 'export', 'identity.json'], environment);
+
+  expect(id).toMatch(/^ORACLE_[A-Z0-9]{6}$/u);
+  expect(text).toMatch(/^One-time keys +\d+ left/mu);
+  expect(text).toContain('runs, and keys arrive');
+  expect(refused).toMatchObject({ status: 1, stdout: '' });
+  expect(exported).toMatchObject({ status: 0, stderr: '' });
+});
+
+test('metrics tell of the key store, and health of encryption', async () => {
+  const metrics = await (await fetch(`http://127.0.0.1:${ports.metrics}/metrics`)).text();
+  const health = (await (await fetch(`http://127.0.0.1:${ports.sidecar}/health`)).json()) as { parts: object[] };
+
+  expect(metrics).toMatch(/^matrix_oracle_crypto_one_time_keys [1-9]\d*$/mu);
+  expect(metrics).toMatch(/^matrix_oracle_crypto_store_bytes [1-9]\d*$/mu);
+  expect(metrics).toContain('matrix_oracle_crypto_missing_keys 0');
+  expect(health.parts).toContainEqual({ name: 'encryption', ok: true });
+});
+
 test('SIGTERM ends it with status 0, within the drain, and frees its ports', async () => {
   const from = performance.now();
   oracle?.child.kill('SIGTERM');
@@ -207,3 +239,29 @@ test('no line of its log holds a token or what was said (G12)', async () => {
 
   for (const secret of [asToken, hsToken, 'good morning', 'Good morning to you.']) expect(log).not.toContain(secret);
 });
+
+test('new-device, new-identity and import: the next start goes on with each, as the homeserver shows', async () => {
+  const first = await device();
+  expect(await cli.run(['crypto', 'new-device'], environment)).toMatchObject({ status: 0, stderr: '' });
+  await startAndStop();
+  const second = await device();
+  expect(await cli.run(['crypto', 'new-identity', '--yes'], environment)).toMatchObject({ status: 0, stderr: '' });
+  await startAndStop();
+  const third = await device();
+  const old = await cli.run(['crypto', 'import', 'identity.json'], environment);
+
+  const identityOf = ({ text }: { text: string }) => /^Identity.*$/mu.exec(text)?.[0];
+  expect(second.id).not.toBe(first.id);
+  expect(identityOf(second)).toBe(identityOf(first));
+  expect(third.id).toBe(second.id);
+  expect(identityOf(third)).not.toBe(identityOf(second));
+  expect(old).toMatchObject({ status: 1, stdout: '' });
+  expect(old.stderr).toContain('another identity on the homeserver');
+});
+
+async function startAndStop(): Promise<void> {
+  oracle = cli.start(['start'], environment);
+  await oracle.said('"msg":"ready"');
+  oracle.child.kill('SIGTERM');
+  await oracle.ended;
+}

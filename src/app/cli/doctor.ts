@@ -4,18 +4,19 @@
  */
 import { randomUUID } from 'node:crypto';
 import { connectMatrix } from '../../../appservice/client.ts';
-import { type Config, readEnvironment } from '../../config.ts';
+import { type Config, type Environment, readEnvironment } from '../../config.ts';
 import { createGuardedFetch } from '../../net/guarded-fetch.ts';
 import { systemClock } from '../../system-clock.ts';
 import { createResolveKeys } from '../../ucan/did/resolve-keys.ts';
 import { readCurrentKey } from '../../ucan/oracle-keys.ts';
-import { dataPaths } from '../data-paths.ts';
-import { loadConfig, loadKeys } from '../load-config.ts';
+import { cryptoFiles, dataPaths } from '../data-paths.ts';
+import { loadConfig, loadKeys, readRegistrationFile } from '../load-config.ts';
 import { checkBlocksync, checkSigningKey, countUseGrants, decideAccess, planOldKeyChecks } from './doctor/authority-checks.ts';
 import { buildLine, type Check, failed, passed } from './doctor/check.ts';
 import { checkData } from './doctor/data-checks.ts';
+import { checkEncryption } from './doctor/encryption-checks.ts';
 import { checkHomeserver } from './doctor/homeserver-checks.ts';
-import { checkModel, checkPublicUrl, isListening } from './doctor/http-checks.ts';
+import { checkModel, checkPublicUrl, isListening, readHealthPart } from './doctor/http-checks.ts';
 
 export async function runDoctor({ settings }: { readonly settings?: string }): Promise<void> {
   let wrong = 0;
@@ -34,10 +35,10 @@ async function* checkEverything(settings: string | undefined): AsyncGenerator<Ch
     for (const { message, remedy } of loaded.error) yield failed('config', message.replace(/\.$/u, ''), remedy);
     return;
   }
-  const { config, warnings } = loaded.value;
+  const { config, environment, warnings } = loaded.value;
   for (const { message, remedy } of warnings) yield failed('config', message.replace(/\.$/u, ''), remedy);
   if (warnings.length === 0) yield passed('config', `every setting is valid; the oracle is ${config.oracleDid}`);
-  yield* checkMatrix(config);
+  yield* checkMatrix(config, environment);
   yield* checkData(config);
   yield await checkModel(config);
   yield await checkPublicUrl(config);
@@ -60,11 +61,24 @@ async function* checkAuthority(config: Config): AsyncGenerator<Check> {
   }
 }
 
-async function* checkMatrix(config: Config): AsyncGenerator<Check> {
+async function* checkMatrix(config: Config, environment: Environment): AsyncGenerator<Check> {
   const connection = await connectMatrix({ baseUrl: config.matrixBaseUrl, asToken: config.matrixAsToken.reveal(), clock: systemClock });
   try {
     const listening = await isListening(config.appserviceHost, config.appservicePort);
-    yield* checkHomeserver({ connection, config, listening, newId: randomUUID });
+    let isThere = false;
+    for await (const check of checkHomeserver({ connection, config, listening, newId: randomUUID })) {
+      if (check.name === 'device') isThere = check.status === 'ok';
+      yield check;
+    }
+    // What comes before it is the cause then.
+    if (!isThere) return;
+    yield* checkEncryption({
+      connection,
+      config,
+      files: cryptoFiles(config),
+      registration: await readRegistrationFile(environment),
+      health: await readHealthPart(config, 'encryption'),
+    });
   } finally {
     await connection.close();
   }

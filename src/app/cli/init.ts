@@ -21,6 +21,8 @@ export interface InitOptions {
   readonly localpart: string;
   readonly model?: string;
   readonly modelUrl?: string;
+  /** CRYPTO_TRANSPORT. */
+  readonly keys: 'sync' | 'appservice';
   readonly force: boolean;
 }
 interface NewFile {
@@ -43,6 +45,7 @@ export async function runInit(options: InitOptions): Promise<void> {
     hsToken,
     serverName: options.serverName.toLowerCase(),
     localpart: options.localpart,
+    keys: options.keys,
   });
   const files: NewFile[] = [
     { path: paths.registration, text: registrationYaml(registration) },
@@ -86,6 +89,7 @@ function buildEnvFile(options: InitOptions, registrationFile: string): string {
     `MATRIX_SERVER_NAME=${options.serverName.toLowerCase()}`,
     `MATRIX_REGISTRATION_FILE=${quote(path.startsWith('..') ? registrationFile : path)}`,
     ...(options.data === './data' ? [] : [`DATA_DIR=${quote(options.data)}`]),
+    ...(options.keys === 'sync' ? [] : [`CRYPTO_TRANSPORT=${options.keys}`]),
     ...Object.entries(listenerOf(options.url)).map(([name, value]) => `${name}=${value}`),
     '',
     '# The model that answers: any server with OpenAI chat completions',
@@ -121,6 +125,12 @@ async function makeRoom(files: readonly NewFile[], force: boolean): Promise<void
   for (const path of taken) await rename(path, await freeName(path));
 }
 
+/** What Synapse needs beside the flags of the registration. */
+const KEYS_IN_TRANSACTIONS = `experimental_features:
+  msc2409_to_device_messages_enabled: true
+  msc3202_transaction_extensions: true
+`;
+
 function buildReport({
   files,
   did,
@@ -141,10 +151,7 @@ The oracle's DID is ${did}
 
 app_service_config_files:
   - ${registrationFile}
-experimental_features:
-  msc2409_to_device_messages_enabled: true
-  msc3202_transaction_extensions: true
-
+${options.keys === 'sync' ? '' : KEYS_IN_TRANSACTIONS}
 2. ${options.model === undefined ? 'Set MODEL_MAIN (and OPENAI_BASE_URL, OPENAI_API_KEY) in .env' : 'Set OPENAI_API_KEY in .env if the model needs a key'}, UNSIGNED_USERS for accounts that do not sign,
    and PUBLIC_URL to where people reach the sidecar (as written it is for trying it on this machine).
 3. Run \`matrix-oracle start\`, then \`matrix-oracle doctor\` beside it (in a clone: \`npm run oracle -- start\`, \`npm run oracle -- doctor\`).

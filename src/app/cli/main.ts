@@ -3,7 +3,7 @@
  * agent library does not even load. Errors go to stderr; 2 means the command line is wrong, 1 that the command could not do it.
  */
 import { readFileSync } from 'node:fs';
-import { Command, CommanderError, InvalidArgumentError } from 'commander';
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { CliError } from './cli-error.ts';
 
 export async function main(args: readonly string[]): Promise<void> {
@@ -69,6 +69,11 @@ function addInit(program: Command): void {
     .option('--localpart <name>', "local part of the oracle's account", 'oracle')
     .option('--model <name>', 'model that answers (MODEL_MAIN)')
     .option('--model-url <url>', 'OpenAI-compatible address of the model (OPENAI_BASE_URL)')
+    .addOption(
+      new Option('--keys <way>', 'how keys of encrypted rooms arrive (CRYPTO_TRANSPORT); appservice only if the homeserver refuses /sync')
+        .choices(['sync', 'appservice'])
+        .default('sync'),
+    )
     .option('--force', 'replace what is there; the old files are kept beside, with the ending .old', false)
     .addHelpText('after', example('init --server-name example.org --homeserver http://127.0.0.1:8008 --model gpt-5-mini'))
     .action(async (options) => (await import('./init.ts')).runInit(options));

@@ -69,6 +69,7 @@ async function* checkDatabase(path: string, { busyTimeoutMs, now }: { busyTimeou
     yield passed('database', `${path} is writable`);
     yield checkOutbox(database, now);
     yield checkInbox(database);
+    yield* checkParked(database, now);
     yield checkRuns(database, now);
     yield checkSize(database);
   } catch (error) {
@@ -162,6 +163,19 @@ const buildSize = (bytes: number): string =>
   bytes < 1024 ** 2 ? `${Math.ceil(bytes / 1024)} KiB` : `${(bytes / 1024 ** 2).toFixed(1)} MiB`;
 const buildAge = (ms: number): string =>
   ms < 120 * 60_000 ? `${Math.max(0, Math.floor(ms / 60_000))} min` : `${Math.floor(ms / 3_600_000)} h`;
+
+/** Nothing to say where nobody waits. */
+function* checkParked(database: Database, now: number): Generator<Check> {
+  const { waiting, oldest } = database
+    .prepare("SELECT count(*) AS waiting, min(received_at) AS oldest FROM inbox WHERE state = 'parked'")
+    .get() as { waiting: number; oldest: number | null };
+  if (oldest === null) return;
+  yield warned(
+    'room keys',
+    `${waiting} encrypted ${waiting === 1 ? 'event waits for its key' : 'events wait for their keys'}, the oldest for ${buildAge(now - oldest)}`,
+    'Who sent them is asked to send them again, and after a day they end; when there are ever more, keys do not arrive: see "Encrypted rooms" in docs/operations.md.',
+  );
+}
 
 function checkInbox(database: Database): Check {
   const { dead } = database.prepare("SELECT count(*) AS dead FROM inbox WHERE state = 'dead'").get() as { dead: number };

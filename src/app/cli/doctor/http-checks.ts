@@ -2,6 +2,7 @@
 import { connect } from 'node:net';
 import { z } from 'zod';
 import type { Config } from '../../../config.ts';
+import { printable } from '../open-database.ts';
 import { type Check, failed, passed, skipped, warned } from './check.ts';
 
 const TIMEOUT_MS = 10_000;
@@ -95,7 +96,7 @@ export async function readHealthPart({ host, port }: Pick<Config, 'host' | 'port
   return parsed?.data?.parts.find((part) => part.name === name) ?? null;
 }
 export type HealthPart = z.infer<typeof Part>;
-const Part = z.object({ name: z.string(), ok: z.boolean(), detail: z.string().max(2_000).optional() });
+const Part = z.object({ name: z.string(), ok: z.boolean(), detail: z.string().max(2_000).transform(printable).optional() });
 const Health = z.object({ parts: z.array(Part) });
 
 function readJson(text: string): unknown {

@@ -41,12 +41,21 @@ test('init says exactly what homeserver.yaml needs, and no token', async () => {
   const { stdout } = await cli.run(ARGS);
 
   expect(stdout).toContain(`app_service_config_files:\n  - ${join(cli.dir, 'data/registration.yaml')}\n`);
-  expect(stdout).toContain('msc3202_transaction_extensions: true');
+  expect(stdout).not.toContain('experimental_features');
   expect(stdout).toContain('Invite @oracle:example.org');
   const registration = readRegistration(text('data/registration.yaml'));
   if (!registration.ok) throw new Error('unreadable');
   expect(stdout).not.toContain(registration.value.as_token);
   expect(stdout).not.toContain(registration.value.hs_token);
+});
+
+test('init --keys appservice writes the flags of the registration, the setting, and what else Synapse needs', async () => {
+  const { stdout } = await cli.run([...ARGS, '--keys', 'appservice']);
+
+  const registration = readRegistration(text('data/registration.yaml'));
+  expect(registration).toMatchObject({ ok: true, value: { receive_ephemeral: true, 'org.matrix.msc3202': true } });
+  expect(text('.env')).toContain('\nCRYPTO_TRANSPORT=appservice\n');
+  expect(stdout).toContain('experimental_features:\n  msc2409_to_device_messages_enabled: true\n  msc3202_transaction_extensions: true\n');
 });
 
 test('a second init changes nothing and says so', async () => {

@@ -48,6 +48,22 @@ test('parked and dead rows are counted, with their reasons', async () => {
   expect(JSON.stringify(stuck)).toContain('413 M_TOO_LARGE');
 });
 
+test('events that wait for their keys are said, with how long', async () => {
+  const path = join(dir, 'oracle.db');
+  openStore({ path, now: 0 }).close();
+  const database = new Sqlite(path);
+  database.exec(`INSERT INTO inbox (ord, event_id, room_id, sender, type, source, event, received_at, state)
+    VALUES (1, '$e', '!r', '@a:x', 'm.room.encrypted', 'push', '{}', 1, 'parked')`);
+  database.close();
+
+  const checks = await Array.fromAsync(checkData({ dataDir: dir, oracleKeyFile: undefined }, { now: 1 + 7 * 60_000 }));
+
+  expect(checks.find(({ name }) => name === 'room keys')).toMatchObject({
+    status: 'warning',
+    detail: '1 encrypted event waits for its key, the oldest for 7 min',
+  });
+});
+
 test('a file that is no database is a fault with its code', async () => {
   writeFileSync(join(dir, 'oracle.db'), 'this is not a database, whatever its name says'.repeat(100));
 

@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { checkModel, checkPublicUrl, isListening } from '../../../../../src/app/cli/doctor/http-checks.ts';
+import { checkModel, checkPublicUrl, isListening, readHealthPart } from '../../../../../src/app/cli/doctor/http-checks.ts';
 import { Secret } from '../../../../../src/config/secret.ts';
 
 let server: Server | undefined;
@@ -27,6 +27,19 @@ async function serve(answer: Answer, seen: (string | undefined)[] = []): Promise
 }
 const model = (openaiBaseUrl: string) => checkModel({ openaiBaseUrl, openaiApiKey: new Secret(KEY), modelMain: 'small' });
 const list = (...ids: string[]) => JSON.stringify({ object: 'list', data: ids.map((id) => ({ id })) });
+
+test('what the running oracle says of a part is read, and nothing that others answer in its place', async () => {
+  const parts = [{ name: 'encryption', ok: false, detail: 'no\u001b[31m keys' }];
+  const { port } = await serve({ status: 200, body: JSON.stringify({ parts }) });
+  const at = (name: string, where = port) => readHealthPart({ host: '0.0.0.0', port: where }, name);
+
+  expect(await at('encryption')).toEqual({ name: 'encryption', ok: false, detail: 'no?[31m keys' });
+  expect(await at('absent')).toBeNull();
+  expect(await at('encryption', 1)).toBeNull();
+  server?.close();
+  const other = await serve({ status: 200, body: '<html>' });
+  expect(await at('encryption', other.port)).toBeNull();
+});
 
 test.each<[string, Answer, string, string]>([
   ['the model', { status: 200, body: list('large', 'small') }, 'ok', 'small at'],
