@@ -106,7 +106,7 @@ test('unknown types, huge fields and strange contents are skipped, each with its
     [messageIn(talk, 'x', { content: { msgtype: 'm.text', body: 'deep', x: JSON.parse(deep) } }), 'too_deep'],
     [messageIn(talk, 'x'.repeat(70_000)), 'too_long'],
     [messageIn(talk, 'x', { type: 'com.example.unknown' }), 'not_a_prompt'],
-    [messageIn(talk, 'x', { content: { msgtype: 'm.image', body: 'cat.png', url: 'mxc://x/y' } }), 'foreign_msgtype'],
+    [messageIn(talk, 'x', { content: { msgtype: 'm.location', body: 'here', geo_uri: 'geo:1,2' } }), 'foreign_msgtype'],
     [messageIn(talk, ' \n\t '), 'empty_body'],
     [messageIn(talk, 'x', { content: { msgtype: 'm.notice', body: 'beep' } }), 'notice'],
     [messageIn(talk, 'x', { content: { msgtype: 'm.text', body: 'x', 'm.relates_to': 3.5 } }), 'bad_relation'],
