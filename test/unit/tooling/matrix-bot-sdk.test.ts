@@ -1,6 +1,7 @@
 /**
  * matrix-bot-sdk makes its own transaction ids, so whatever is sent through its helpers is sent twice after a crash (G4). It is used behind one port, for
  * requests only. The import rule sees static imports; this reads the text, for calls and for imports that the cruiser might not follow.
+ * Nor is its encryption used: it signs no device, reads device lists wrong, rotates keys a thousand times too early and loses what its handler throws.
  */
 import { globSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -48,6 +49,37 @@ test('the files that import matrix-bot-sdk call none of its methods that send, r
     expect.arrayContaining(['sendEvent', 'sendRawEvent', 'sendMessage', 'redactEvent', 'sendStateEvent', 'sendText']),
   );
   expect(calls).toEqual([]);
+});
+
+/** What matrix-bot-sdk exports for encryption, and the names under which it is switched on. */
+const sdkCrypto = (): string[] => {
+  const lib = join(ROOT, 'node_modules/matrix-bot-sdk/lib');
+  const files = globSync(['e2ee/*.d.ts', 'storage/*Crypto*.d.ts'], { cwd: lib }).map((file) => readFileSync(join(lib, file), 'utf8'));
+  const exported = files.flatMap((text) => [...text.matchAll(/^export (?:declare )?(?:class|interface|function|type|const) (\w+)/gm)]);
+  // `UserTracker` and the like may be anybody's word; what matters cannot be had without one of these.
+  return [...exported.map((match) => match[1]!).filter((name) => /Crypto|Olm|RustEngine/.test(name)), 'cryptoStorage', 'enableEncryption'];
+};
+const cryptoUsesIn = (text: string): string[] => [
+  ...sdkCrypto().filter((name) => new RegExp(`\\b${name}\\b`).test(text)),
+  ...(text.match(/matrix-sdk-crypto-nodejs/g) ?? []),
+  ...(IMPORTS_SDK.test(text) ? (text.match(/\.crypto\b|new MatrixClient\([^,()]*,[^,()]*,/g) ?? []) : []),
+];
+
+test('the encryption of matrix-bot-sdk, and the binding that it wants, are used nowhere (G11)', () => {
+  const uses = sources.flatMap(({ path, text }) => cryptoUsesIn(text).map((use) => `${path}: ${use}`));
+
+  expect(sdkCrypto()).toEqual(expect.arrayContaining(['CryptoClient', 'RustSdkCryptoStorageProvider', 'ICryptoStorageProvider']));
+  expect(uses).toEqual([]);
+});
+
+test.each([
+  `const client = new sdk.CryptoClient(other);`,
+  `await intent.enableEncryption();`,
+  `import { OlmMachine } from '@matrix-org/matrix-sdk-crypto-nodejs';`,
+  `const { MatrixClient } = await import('matrix-bot-sdk'); await client.crypto.prepare();`,
+  `const { MatrixClient } = await import('matrix-bot-sdk'); new MatrixClient(url, token, storage, crypto);`,
+])('the search finds this way to its encryption: %s', (text) => {
+  expect(cryptoUsesIn(text)).not.toEqual([]);
 });
 
 test.each([
