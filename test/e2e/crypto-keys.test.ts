@@ -6,12 +6,13 @@ import { rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { textReply } from '../../synapse-dev/model/reply.ts';
+import { createGate, heldReply, textReply } from '../../synapse-dev/model/reply.ts';
 import { type FaultProxy, openFaultProxy, type Passing } from '../fakes/fault-proxy.ts';
+import { positionsOf } from './crypto-ciphertext.ts';
 import { useCryptoWorld } from './crypto-world.ts';
 import { eventually, newTexts, type TestOracle, textsAt } from './harness.ts';
 
-const world = useCryptoWorld({ oracles: 8 });
+const world = useCryptoWorld({ oracles: 10 });
 const proxies: FaultProxy[] = [];
 afterEach(async () => {
   for (const proxy of proxies.splice(0)) await proxy.close();
@@ -147,4 +148,47 @@ test('a key store whose key file is gone is not opened, and the start says which
 
   await expect(oracle.start()).rejects.toThrow(/crypto\.key|CRYPTO_KEY_FILE/u);
   await oracle.stop();
+});
+
+test('a homeserver that is killed and comes back in the middle of an encrypted answer: the answer ends in the same message, readable', async () => {
+  const oracle = await world.oracle();
+  await oracle.start();
+  const gate = createGate();
+  oracle.model.enqueue(heldReply(gate, 'The first half of the answer, ', 'and its second half.'), textReply('And on we go.'));
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  const prompt = await talk.say('Tell me.');
+  const begun = await talk.watch.waitUntil(() => talk.watch.answersTo(prompt)[0]);
+
+  await world.homeserver.kill();
+  gate.release();
+  await world.homeserver.start();
+  const answer = await talk.answerTo(prompt, 60_000);
+
+  expect(answer.parts.map(({ eventId }) => eventId)).toEqual([begun.eventId]);
+  expect(answer.text).toBe('The first half of the answer, and its second half.');
+  await person.client.discardSession(talk.roomId);
+  expect((await talk.answerTo(await talk.say('Go on.'), 60_000)).text).toBe('And on we go.');
+});
+
+test('the room says how often keys change, and the oracle keeps to it', async () => {
+  const oracle = await startEcho();
+  const person = await world.person();
+  const encryption = { algorithm: 'm.megolm.v1.aes-sha2', rotation_period_msgs: 3 };
+  const roomId = await person.client.wire.createRoom({
+    preset: 'trusted_private_chat',
+    is_direct: true,
+    invite: [oracle.userId],
+    initial_state: [{ type: 'm.room.encryption', state_key: '', content: encryption }],
+  });
+  await person.client.knowsEncryption(roomId);
+  const talk = await person.talk(roomId, oracle);
+  await talk.joined();
+
+  for (const text of ['one', 'two', 'three', 'four', 'five']) await talk.ask(text);
+
+  const positions = positionsOf(await talk.history(), oracle.userId);
+  expect(new Set(positions.map(({ session }) => session)).size).toBe(Math.ceil(positions.length / 3));
+  expect(Math.max(...positions.map(({ index }) => index))).toBe(2);
+  expect(person.client.unreadable(roomId)).toEqual([]);
 });

@@ -11,7 +11,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { findFreePort } from '../../synapse-dev/homeserver/ports.ts';
+import { textReply, toolCallsReply } from '../../synapse-dev/model/reply.ts';
+import { isSealed, useCryptoWorld } from './crypto-world.ts';
 
+const world = useCryptoWorld({ oracles: 1 });
 const run = promisify(execFile);
 const ROOT = join(import.meta.dirname, '../..');
 const folder = mkdtempSync(join(tmpdir(), 'matrix-oracle-package-'));
@@ -24,7 +27,10 @@ beforeAll(async () => {
   mkdirSync(copy);
   // Packing changes package.json for a moment, which must not happen under other tests.
   const { stdout } = await run('git', ['ls-files', '--cached', '--others', '--exclude-standard', '--', '.', ':!test'], { cwd: ROOT });
-  for (const file of stdout.split('\n').filter((name) => name !== '' && existsSync(join(ROOT, name))))
+  // The one test that is shipped: `plugin new` copies it.
+  for (const file of `${stdout}\ntest/unit/plugins/template.test.ts`
+    .split('\n')
+    .filter((name) => name !== '' && existsSync(join(ROOT, name))))
     cpSync(join(ROOT, file), join(copy, file));
   symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
   await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: copy, env: environment });
@@ -56,9 +62,10 @@ test('an author imports one instance of the package, for plugins and for their t
   const code = `
     import { defineTool, OracleError } from 'matrix-oracle';
     import { createTestRuntime } from 'matrix-oracle/testing';
-    console.log(typeof defineTool, typeof OracleError, typeof createTestRuntime);`;
+    import { createOracleApp } from 'matrix-oracle/app';
+    console.log(typeof defineTool, typeof OracleError, typeof createTestRuntime, typeof createOracleApp);`;
 
-  expect(await evaluate(code)).toBe('function function function');
+  expect(await evaluate(code)).toBe('function function function function');
 });
 
 test('the source condition is gone, and nothing but the build was packed', () => {
@@ -78,7 +85,10 @@ test('types resolve for an author without our settings', async () => {
   writeFileSync(
     join(project, 'plugin.ts'),
     `import { defineTool } from 'matrix-oracle';
+     import { createOracleApp } from 'matrix-oracle/app';
      import { z } from 'zod';
+     // @ts-expect-error a feature is on, off or auto
+     export const app = createOracleApp({ features: { memory: 'sometimes' } });
      export const tool = defineTool({ name: 'echo', description: 'Echoes.', schema: z.object({ text: z.string() }), handler: ({ text }) => text });
      // @ts-expect-error a tool needs a name
      defineTool({ description: 'x', schema: z.object({}), handler: () => '' });`,
@@ -87,6 +97,40 @@ test('types resolve for an author without our settings', async () => {
 
   await run(join(ROOT, 'node_modules/.bin/tsc'), options, { cwd: project, env: environment });
 });
+
+test('a plugin that the installed command scaffolds passes its test, is compiled against the types, and answers in an encrypted room', async () => {
+  const scaffolded = await run(process.execPath, [installed('.bin/matrix-oracle'), 'plugin', 'new', 'shopping-list'], {
+    cwd: project,
+    env: environment,
+  });
+  const plugin = join(project, 'shopping-list');
+  // As `npm install --save-dev` with what was printed would, without another two minutes of downloading.
+  for (const name of ['@types/node', 'typescript', 'vitest']) {
+    mkdirSync(join(installed(name), '..'), { recursive: true });
+    if (!existsSync(installed(name))) symlinkSync(join(ROOT, 'node_modules', name), installed(name));
+  }
+  symlinkSync(plugin, installed('shopping-list'));
+  const inPlugin = { cwd: plugin, env: { ...environment, VITEST: '' } };
+  const tested = await run('npm', ['test'], inPlugin);
+  await run('npm', ['run', 'build'], inPlugin);
+
+  expect(scaffolded.stdout).toContain('npm install --save-dev ./shopping-list');
+  expect(tested.stdout).toContain('6 passed');
+  expect(readFileSync(join(plugin, 'dist/plugin.d.ts'), 'utf8')).toContain('SHOPPING_LIST_MAX_ITEMS');
+
+  const oracle = await world.oracle({ PLUGINS: 'shopping-list' });
+  await oracle.startProcess({}, { installedIn: project });
+  oracle.model.enqueue(toolCallsReply({ name: 'shopping_list_add', args: { item: 'oat milk' } }), textReply('It is on your list.'));
+  const talk = await (await world.person()).direct(oracle);
+  const answer = await talk.ask('Put oat milk on my list.');
+
+  expect(answer.text).toBe('It is on your list.');
+  const [, second] = oracle.model.requests;
+  expect(second?.chat?.messages.at(-1)).toMatchObject({ role: 'tool', text: 'It is on the list.' });
+  expect(oracle.rows('SELECT plugin, value FROM plugin_storage')).toEqual([{ plugin: 'shopping-list', value: 'oat milk' }]);
+  const messages = (await talk.history()).filter(({ type }) => type === 'm.room.message' || type === 'm.room.encrypted');
+  expect(messages.every(isSealed)).toBe(true);
+}, 240_000);
 
 /** A good token but for a fact `{ "__proto__": … }`, which no signature covers and a decoder before cborg 6 makes readable. */
 const PROTO_TOKEN = (
