@@ -1,6 +1,7 @@
 /**
  * What the engine says may name rooms, people and keys, and anybody may make it speak: a hostile message to the device is a line each. So a line of it is
- * reduced to where it was said (G12), and each place is heard once a minute, with how often it spoke (G14).
+ * reduced to where it was said (G12), and each place is heard once a minute, with how often it spoke (G14). Its warnings are mostly of what others do (a
+ * message without its key, a device that left), which is told where it matters, with room and event: here they are for whoever looks for a fault.
  */
 import { LRUCache } from 'lru-cache';
 import type { Logger } from '../../src/observe/logger.ts';
@@ -18,7 +19,7 @@ const PLACES = 100;
 
 export function createEngineLog({ logger, clock }: { logger: Logger; clock: Clock }): EngineLog {
   const places = new LRUCache<string, { readonly at: number; unheard: number }>({ max: PLACES });
-  function say(line: unknown, message: string): void {
+  function say(level: 'debug' | 'warn', line: unknown, message: string): void {
     const type = placeOf(line);
     const key = `${message} ${type}`;
     const last = places.get(key);
@@ -28,13 +29,13 @@ export function createEngineLog({ logger, clock }: { logger: Logger; clock: Cloc
       return;
     }
     places.set(key, { at: now, unheard: 0 });
-    logger.warn({ type, count: 1 + (last?.unheard ?? 0) }, message);
+    logger[level]({ type, count: 1 + (last?.unheard ?? 0) }, message);
   }
   return {
     debug: () => undefined,
     info: () => undefined,
-    warn: (line) => say(line, 'the cryptographic engine warns'),
-    error: (line) => say(line, 'the cryptographic engine reports an error'),
+    warn: (line) => say('debug', line, 'the cryptographic engine warns'),
+    error: (line) => say('warn', line, 'the cryptographic engine reports an error'),
   };
 }
 

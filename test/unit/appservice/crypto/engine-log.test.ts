@@ -5,7 +5,7 @@ import { fakeLogger } from '../../../fakes/fake-logger.ts';
 
 const LINE = '  WARN matrix_sdk_crypto::machine: Failed to decrypt for @alice:x with key SECRET\n    at machine/mod.rs:1';
 
-test('of what the engine says only the place is logged (G12)', () => {
+test('of what the engine says only the place is logged (G12), and its warnings only for whoever looks for a fault', () => {
   const logger = fakeLogger();
   const log = createEngineLog({ logger, clock: fakeClock() });
 
@@ -15,7 +15,7 @@ test('of what the engine says only the place is logged (G12)', () => {
   log.debug();
 
   expect(logger.lines).toEqual([
-    { level: 'warn', type: 'matrix_sdk_crypto::machine', count: 1, message: 'the cryptographic engine warns' },
+    { level: 'debug', type: 'matrix_sdk_crypto::machine', count: 1, message: 'the cryptographic engine warns' },
     { level: 'warn', type: 'unknown', count: 1, message: 'the cryptographic engine reports an error' },
   ]);
 });
