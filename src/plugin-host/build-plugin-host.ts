@@ -75,7 +75,7 @@ async function askBootHooks(loaded: LoadedPlugin, contextFor: ContextFor, { cloc
     if (plugin[hook] === undefined) return [];
     try {
       const answer: unknown = await withinTime<unknown>(clock, LIMITS.pluginBootHookMs, () => plugin[hook]?.(contextFor(loaded)));
-      if (Array.isArray(answer)) return answer;
+      if (Array.isArray(answer)) return [...answer];
       throw new TypeError(`${hook} must return a list`);
     } catch (error) {
       complete = false;
@@ -133,8 +133,13 @@ function planExampleProblems(brought: readonly Brought[]): BootProblem[] {
   });
 }
 const nameOf = (value: unknown): string => {
-  const { name } = (value ?? {}) as { name?: unknown };
-  return typeof name === 'string' ? name : '';
+  try {
+    const { name } = (value ?? {}) as { name?: unknown };
+    return typeof name === 'string' ? name : '';
+  } catch {
+    // A getter that throws: whatever it is, it is no tool.
+    return '';
+  }
 };
 
 /** The agent library refuses two middlewares of one name, without saying whose they are. */

@@ -67,9 +67,11 @@ async function askRequestHooks(
       const answer: unknown = await withinTime<unknown>(clock, LIMITS.pluginHookMs, () => plugin[hook]?.(contextFor(name)));
       if (!Array.isArray(answer)) throw new TypeError(`${hook} must return a list`);
       if (answer.length > LIMITS.pluginToolsPerTurn) throw new RangeError(`${hook} returned more than ${LIMITS.pluginToolsPerTurn}`);
-      return answer;
+      return [...answer];
     } catch (error) {
-      logger.warn({ plugin: name, reason: hook, err: error }, 'a hook of a plugin failed; what it would have brought is missing');
+      // Its name alone: the hook knows prompts and secrets of the person, and its error may quote them (G12).
+      const reason = `${hook}: ${error instanceof Error ? error.name : 'thrown value'}`;
+      logger.warn({ plugin: name, reason }, 'a hook of a plugin failed; what it would have brought is missing');
       return [];
     }
   };

@@ -26,7 +26,7 @@ export interface Fault {
 }
 
 export function registerTool(plugin: string, tool: unknown, taken: TakenNames): Result<RegisteredTool, Fault> {
-  const definition = readTool(tool);
+  const definition = readSafely(() => readTool(tool));
   if ('fault' in definition) return err(invalid(definition.fault));
   const collision = findCollision(definition.name, plugin, taken);
   if (collision !== null) return err(collision);
@@ -34,7 +34,7 @@ export function registerTool(plugin: string, tool: unknown, taken: TakenNames): 
 }
 
 export function registerSubAgent(plugin: string, agent: unknown, taken: TakenNames): Result<RegisteredSubAgent, Fault> {
-  const definition = readSubAgent(agent);
+  const definition = readSafely(() => readSubAgent(agent));
   if ('fault' in definition) return err(invalid(definition.fault));
   const toolName = `call_${definition.name}`;
   const collision = findCollision(toolName, plugin, taken);
@@ -78,5 +78,13 @@ function findCollision(name: string, plugin: string, taken: TakenNames): Fault |
   if (other === undefined) return null;
   const whose = other === RUNTIME ? RUNTIME : other === plugin ? 'itself' : `plugin ${other}`;
   return { kind: 'collision', tool: name, message: `plugin ${plugin} defines ${name}, which is defined by ${whose} already` };
+}
+/** What a plugin brings may run code when it is looked at: a getter, a proxy. What that throws is a fault of this one thing. */
+function readSafely<T extends object>(read: () => T | { readonly fault: string }): T | { readonly fault: string } {
+  try {
+    return read();
+  } catch (error) {
+    return { fault: `it cannot be read (${error instanceof Error ? error.name : 'it threw'})` };
+  }
 }
 const invalid = (message: string): Fault => ({ kind: 'invalid', tool: null, message });

@@ -44,6 +44,19 @@ async function refused(...plugins: AnyOraclePlugin[]): Promise<string[]> {
 const failing = () => {
   throw new Error('boom');
 };
+/** A list whose only entry throws when it is looked at; one that itself does. */
+const unreadable = () => [
+  {
+    get name(): never {
+      throw new Error('not to be read');
+    },
+  },
+];
+const revoked = () => {
+  const { proxy, revoke } = Proxy.revocable<unknown[]>([], {});
+  revoke();
+  return proxy;
+};
 const forever = () => new Promise<never>(() => undefined);
 const toolsOf = (host: BootedPlugins) => [...host.tools.keys()];
 
@@ -234,6 +247,12 @@ describe('what stops the start', () => {
   });
 });
 
+test('a tool that throws when it is read is a problem with a code, not a crash of the start', async () => {
+  expect(await refused(plugin('a', { getTools: unreadable as never }))).toEqual([
+    'invalid: Plugin a cannot be used: it cannot be read (Error).',
+  ]);
+});
+
 describe('what is made for one turn', () => {
   test('is asked with the context of its plugin and kept by nobody: two turns never see each other’s (G13)', async () => {
     const perPerson = plugin('a', {
@@ -263,7 +282,31 @@ describe('what is made for one turn', () => {
     const { tools, subAgents } = await host.forRequest(() => context);
 
     expect([[...tools.keys()], [...subAgents.keys()]]).toEqual([['two'], ['helper']]);
-    expect(logger.lines).toMatchObject([{ level: 'warn', plugin: 'a', reason: 'getRequestTools' }]);
+    expect(logger.lines).toMatchObject([{ level: 'warn', plugin: 'a', reason: 'getRequestTools: Error' }]);
+  });
+
+  test('is missing without a word of what its hook knew of the person (G12)', async () => {
+    const { host, logger } = await start([
+      plugin('a', {
+        getRequestTools: () => {
+          throw new Error('cannot log in with hunter2-of-alice');
+        },
+      }),
+    ]);
+
+    await host.forRequest(() => context);
+
+    expect(JSON.stringify(logger.lines.map((line) => ({ ...line, err: String(line['err']) })))).not.toContain('hunter2');
+  });
+
+  test.each([
+    ['getRequestTools', unreadable],
+    ['getRequestSubAgents', unreadable],
+    ['getRequestTools', revoked],
+  ] as const)('that throws when it is read (%s) is missing alone: the turns of others are not its to end', async (hook, odd) => {
+    const { host } = await start([plugin('a', { [hook]: () => odd() }), plugin('b', { getRequestTools: () => [tool('two')] })]);
+
+    expect([...(await host.forRequest(() => context)).tools.keys()]).toEqual(['two']);
   });
 
   test.each([
