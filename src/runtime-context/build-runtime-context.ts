@@ -87,17 +87,38 @@ export interface RuntimeContextSources {
     readonly tool: string;
     readonly mayWriteExternally: boolean;
     readonly capability?: ToolCapability | undefined;
+    /** What it reads was written by strangers: so is what it keeps. */
+    readonly untrusted?: boolean | undefined;
   };
 }
 
 /** A shared accessor may read another one; two that read each other must come to an end. */
 const MAX_SHARED_DEPTH = 4;
 
-export const buildRuntimeContext = (sources: RuntimeContextSources): RuntimeContext => build(sources, 0);
+export const buildRuntimeContext = (sources: RuntimeContextSources): RuntimeContext => build(withDoubt(sources), 0);
 
-function build(sources: RuntimeContextSources, depth: number): RuntimeContext {
-  const { run, call, signal, services, plugin, isTainted } = sources;
-  const { redactor = createRedactor(), readsForeign = NOTHING, readUserContext = () => NO_USER_CONTEXT } = sources;
+interface Doubted extends RuntimeContextSources {
+  readonly readsForeign: () => void;
+  /** What the plugin keeps now may be words of strangers: the run is tainted, or it was given some in this very call. */
+  readonly keepsForeign: () => boolean;
+}
+
+/** The run's taint is about what its model was shown; what a handler was given and keeps at once has not been shown to any. */
+function withDoubt({ readsForeign = NOTHING, ...sources }: RuntimeContextSources): Doubted {
+  let wasGiven = sources.call?.untrusted === true;
+  return {
+    ...sources,
+    keepsForeign: () => wasGiven || sources.isTainted(),
+    readsForeign() {
+      wasGiven = true;
+      readsForeign();
+    },
+  };
+}
+
+function build(sources: Doubted, depth: number): RuntimeContext {
+  const { run, call, signal, services, plugin, isTainted, readsForeign, keepsForeign } = sources;
+  const { redactor = createRedactor(), readUserContext = () => NO_USER_CONTEXT } = sources;
   const available = services?.host.names ?? sources.plugins ?? NO_PLUGINS;
   const loadedPlugins = sources.loadedPlugins ?? (() => available);
   const requireLive = (): void => {
@@ -126,14 +147,14 @@ function build(sources: RuntimeContextSources, depth: number): RuntimeContext {
         : buildPluginStorage({
             store: services.storage,
             owner: { plugin, principal: run.principalId },
-            isTainted,
+            isTainted: keepsForeign,
             readsForeign,
             redactor,
           }),
     state: buildStateGroup({
       port: sources.stateOf?.(plugin) ?? NO_STATE,
       schema: services?.host.plugins.find(({ name }) => name === plugin)?.plugin.stateSchema,
-      isTainted,
+      isTainted: keepsForeign,
       readsForeign,
       redactor,
     }),
@@ -141,7 +162,7 @@ function build(sources: RuntimeContextSources, depth: number): RuntimeContext {
     blobStore:
       services === undefined
         ? MISSING_BLOBS
-        : buildBlobStoreGroup({ blobs: services.blobs, principal: run.principalId, plugin, isTainted, readsForeign }),
+        : buildBlobStoreGroup({ blobs: services.blobs, principal: run.principalId, plugin, isTainted: keepsForeign, readsForeign }),
     matrix: buildMatrixGroup({ run, access: sources.matrix, post, isTainted, readsForeign, redactor }),
     files: buildFilesGroup({ run, access: guardFiles(sources.matrix, { readsForeign, redactor }), post, signal }),
     ucan: buildUcanGroup({
@@ -219,6 +240,6 @@ const guardFiles = (
   },
 });
 
-function withoutCall({ call: _, ...sources }: RuntimeContextSources, plugin: string): RuntimeContextSources {
+function withoutCall({ call: _, ...sources }: Doubted, plugin: string): Doubted {
   return { ...sources, plugin };
 }

@@ -25,8 +25,8 @@ export function buildHistoryGroup(sources: HistoryGroupSources): RuntimeContext[
   const { run, search, readsForeign } = sources;
   let messages: readonly BaseMessage[] | undefined;
   const all = (): readonly BaseMessage[] => (messages ??= Object.freeze([...sources.readMessages()]));
-  // A copy: what one plugin does to it no other one sees.
-  const userContext = (): UserContextData => Object.freeze({ ...sources.readUserContext() });
+  // A copy down to its leaves: what one plugin does to it neither another one nor the prompt sees.
+  const userContext = (): UserContextData => Object.freeze(structuredClone(sources.readUserContext()));
   return {
     get messages() {
       return all();

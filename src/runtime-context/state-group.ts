@@ -54,7 +54,8 @@ export function buildStateGroup({ port, schema, isTainted, readsForeign, redacto
     get() {
       const stored = port.get();
       if (stored?.tainted === true) readsForeign();
-      return Object.freeze(read(stored?.values ?? {}));
+      // A copy: what is changed in it without `update` would be there until the next start and then not.
+      return Object.freeze(read(structuredClone(stored?.values ?? {})));
     },
     update(patch) {
       if (schema === undefined) throw badRequest('This plugin declares no stateSchema, so it keeps nothing per thread.');

@@ -125,6 +125,16 @@ test('a plugin cannot change what others read', () => {
   expect(context.user.did).toBe('did:key:zAlice');
 });
 
+test('nor what is known of the person, however deep: the next plugin and the prompt read it as well', () => {
+  const known = { identity: ['Alice'] };
+  const { context } = setUp({ readUserContext: () => known });
+
+  (context.history.userContext['identity'] as string[]).push('an administrator');
+  (context.history.state.userContext['identity'] as string[]).push('an administrator');
+
+  expect(known).toEqual({ identity: ['Alice'] });
+});
+
 test('a payload of emit.toolCall is checked and bounded (G14)', () => {
   const { context, frames } = setUp();
   context.emit.toolCall({ id: 'x', name: 'step', status: 'done' });

@@ -1,10 +1,18 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { defineOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
+import type { RuntimeContext } from '../../../src/runtime-context/runtime-context.ts';
 import { MAX_STATE_BYTES, mergePluginState } from '../../../src/runtime-context/state-group.ts';
 import { createRedactor } from '../../../src/secrets/redactor.ts';
 import { fakeServices } from '../../fakes/context-services.ts';
 import { buildContext, memoryState, refusedWith } from './context-fixture.ts';
+
+const counting = defineOraclePlugin({
+  name: 'p',
+  version: '1.0.0',
+  manifest: { title: 'P', summary: 'p', whenToUse: ['x'] },
+  stateSchema: z.object({ count: z.number().int().default(0), names: z.array(z.string()).default([]), any: z.unknown().optional() }),
+});
 
 describe('storage', () => {
   test('a plugin finds what it kept in an earlier run of the same person', async () => {
@@ -47,6 +55,31 @@ describe('storage', () => {
     expect(reader.foreign.count).toBe(0);
   });
 
+  test.each([
+    ['a handler that was given text of strangers before', undefined, true],
+    ['a tool that reads what strangers wrote', true, false],
+  ])('what is kept by %s taints whoever reads it, although its run is not tainted yet', async (_case, untrusted, reads) => {
+    const state = memoryState();
+    const services = fakeServices({ plugins: [counting] });
+    const call = { id: 'c1', tool: 't', mayWriteExternally: false, untrusted };
+    const { context } = buildContext({ services, stateOf: () => state, call });
+    if (reads) await context.matrix.getRoomState('!room:test');
+
+    await context.storage.put('k', 'what a stranger wrote');
+    context.state.update({ count: 1 });
+    const blobId = await context.blobStore.put({ userDid: context.user.did, name: 'n', value: 'what a stranger wrote' });
+
+    for (const read of [
+      (reader: RuntimeContext) => reader.storage.get('k'),
+      (reader: RuntimeContext) => reader.state.get(),
+      (reader: RuntimeContext) => reader.blobStore.get({ userDid: reader.user.did, blobId }),
+    ]) {
+      const later = buildContext({ services, stateOf: () => state });
+      await read(later.context);
+      expect(later.foreign.count).toBe(1);
+    }
+  });
+
   test('a secret that was given out is not kept in the clear (G12)', async () => {
     const redactor = createRedactor(['top-secret-value']);
     const { storage } = buildContext({ redactor }).context;
@@ -58,13 +91,7 @@ describe('storage', () => {
 });
 
 describe('state', () => {
-  const plugin = defineOraclePlugin({
-    name: 'p',
-    version: '1.0.0',
-    manifest: { title: 'P', summary: 'p', whenToUse: ['x'] },
-    stateSchema: z.object({ count: z.number().int().default(0), names: z.array(z.string()).default([]) }),
-  });
-  const services = () => fakeServices({ plugins: [plugin] });
+  const services = () => fakeServices({ plugins: [counting] });
 
   test('fields begin with their defaults and are merged one by one', () => {
     const port = memoryState();
@@ -115,6 +142,15 @@ describe('state', () => {
     expect(() => state.update({ names: ['x'.repeat(MAX_STATE_BYTES)] })).toThrow(refusedWith('BAD_REQUEST'));
     expect(() => state.update({ names: ['top-secret-value'] })).toThrow(refusedWith('BAD_REQUEST'));
     expect(() => state.update({ names: ['ok'] })).not.toThrow();
+  });
+
+  test('what is read is a copy: a change without update is none', () => {
+    const port = memoryState({ values: { any: { list: ['a'] } }, tainted: false });
+    const { state } = buildContext({ services: services(), stateOf: () => port }).context;
+
+    (state.get() as { any: { list: string[] } }).any.list.push('b');
+
+    expect(state.get()).toMatchObject({ any: { list: ['a'] } });
   });
 
   test('a plugin without a schema has none', () => {
