@@ -16,6 +16,8 @@ export const configSchema = z.object({
 const MAX_NAME_CHARS = 64;
 const MAX_DESCRIPTION_CHARS = 2_000;
 const MAX_SCHEMA_CHARS = 16_384;
+/** With everything that it refers to in its place. */
+const MAX_SCHEMA_PARTS = 2_000;
 
 interface Server {
   readonly name: string;
@@ -69,7 +71,12 @@ export function createMcpPlugin(connect: typeof createMcpConnection = createMcpC
         servers.push({ name, settings, connection: connect(name, settings), tools: null, late: false, looking: false });
       const found = await Promise.all(servers.map((server) => look(server, logger)));
       for (const server of servers) server.late = server.tools === null;
-      return found.flat();
+      // `a_b_c` is tool `b_c` of server `a` and tool `c` of server `a-b`: the first in the file has it.
+      return found.flat().filter(({ name }, at, all) => {
+        const isFirst = all.findIndex((other) => other.name === name) === at;
+        if (!isFirst) logger.warn('a tool of an MCP server cannot be used', { reason: `another server has ${name}` });
+        return isFirst;
+      });
     },
     /** Of those that were away at the start, what has been found since. Nobody's turn waits for the others. */
     getRequestTools() {
@@ -86,13 +93,16 @@ export function createMcpPlugin(connect: typeof createMcpConnection = createMcpC
 /** A tool that cannot be described in bounds is left out, and said. */
 function planTools(server: Server, tools: readonly McpTool[], logger: PluginLogger): AnyTool[] {
   const { allow } = server.settings;
-  return tools
-    .filter(({ name }) => allow === undefined || allow.includes(name))
-    .flatMap((tool) => {
-      const built = buildTool(server, tool);
-      if (built === null) logger.warn('a tool of an MCP server cannot be used', { reason: `${server.name}: ${tool.name.slice(0, 80)}` });
-      return built === null ? [] : [built];
-    });
+  const planned = new Map<string, AnyTool>();
+  for (const tool of tools) {
+    if (allow !== undefined && !allow.includes(tool.name)) continue;
+    const built = buildTool(server, tool);
+    // Two names of a server may become one of ours. A second tool of a name would stop the start, which is not a server's to do.
+    if (built === null || planned.has(built.name))
+      logger.warn('a tool of an MCP server cannot be used', { reason: `${server.name}: ${tool.name.slice(0, 80)}` });
+    else planned.set(built.name, built);
+  }
+  return [...planned.values()];
 }
 
 function buildTool({ name, settings, connection }: Server, tool: McpTool): AnyTool | null {
@@ -120,13 +130,52 @@ async function buildHeaders(server: McpServer, { ucan }: RuntimeContext): Promis
 }
 
 function readSchema(schema: Record<string, unknown>): z.ZodObject | null {
-  if (JSON.stringify(schema).length > MAX_SCHEMA_CHARS) return null;
   try {
-    const read = z.fromJSONSchema({ ...schema, type: 'object' } as never);
+    if (JSON.stringify(schema).length > MAX_SCHEMA_CHARS || countUnfolded(schema) > MAX_SCHEMA_PARTS) return null;
+    const read = z.fromJSONSchema({ ...(withoutPatterns(schema) as object), type: 'object' } as never);
     return read instanceof z.ZodObject ? read : null;
   } catch {
     return null;
   }
 }
+
+/** How many parts a schema has once every `$ref` is what it refers to, as the model is shown it: a few lines of references can be gigabytes. */
+function countUnfolded(schema: Record<string, unknown>): number {
+  const known = new Map<string, number>();
+  const count = (part: unknown): number => {
+    if (typeof part !== 'object' || part === null) return 1;
+    const { $ref: ref } = part as { $ref?: unknown };
+    const own = Object.entries(part).reduce(
+      (sum, [key, inner]) => (key === '$defs' || key === 'definitions' ? sum : sum + count(inner)),
+      1,
+    );
+    if (typeof ref !== 'string') return own;
+    const before = known.get(ref);
+    if (before !== undefined) return own + before;
+    // A reference to what it stands in: that one is not unfolded.
+    known.set(ref, 0);
+    const target = ref
+      .split('/')
+      .slice(1)
+      .reduce<unknown>((at, key) => (typeof at === 'object' && at !== null ? (at as Record<string, unknown>)[key] : undefined), schema);
+    const size = count(target);
+    known.set(ref, size);
+    return own + size;
+  };
+  return count(schema);
+}
+
+/** A regular expression of a stranger can take minutes over thirty characters, and nobody is answered meanwhile. The server checks its own. */
+const withoutPatterns = (part: unknown): unknown => {
+  if (typeof part !== 'object' || part === null) return part;
+  if (Array.isArray(part)) return part.map(withoutPatterns);
+  const isPattern = ([key, value]: [string, unknown]): boolean =>
+    (key === 'pattern' && typeof value === 'string') || (key === 'patternProperties' && typeof value === 'object');
+  return Object.fromEntries(
+    Object.entries(part)
+      .filter((entry) => !isPattern(entry))
+      .map(([key, value]) => [key, withoutPatterns(value)]),
+  );
+};
 
 const nameOf = (error: unknown): string => (error instanceof Error ? error.message.slice(0, 150) : 'unknown error');

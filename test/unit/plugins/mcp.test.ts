@@ -16,9 +16,23 @@ const tool = (
   inputSchema,
 });
 
-function world({ tools = [tool('look'), tool('change')], server = {} as Record<string, unknown>, away = false } = {}) {
+/** Each level refers to the next one twice. */
+function folded(levels: number): Record<string, unknown> {
+  const both = (n: number) => ({ type: 'object', properties: { a: { $ref: `#/$defs/d${n}` }, b: { $ref: `#/$defs/d${n}` } } });
+  const $defs = Object.fromEntries(
+    Array.from({ length: levels }, (_, n) => [`d${n}`, n === levels - 1 ? { type: 'string' } : both(n + 1)]),
+  );
+  return { ...both(0), $defs };
+}
+
+function world({
+  tools = [tool('look'), tool('change')],
+  server = {} as Record<string, unknown>,
+  servers = {} as Record<string, unknown>,
+  away = false,
+} = {}) {
   const file = join(tempFolder(), 'servers.json');
-  writeFileSync(file, JSON.stringify({ mcpServers: { notes: { command: 'x', ...server } } }));
+  writeFileSync(file, JSON.stringify({ mcpServers: { notes: { command: 'x', ...server }, ...servers } }));
   const calls: { name: string; args: unknown; headers: unknown }[] = [];
   const state = { away, looks: 0 };
   const connection: McpConnection = {
@@ -82,12 +96,38 @@ describe('tools', () => {
   test.each([
     ['a schema that is too large', tool('big', { type: 'object', description: 'x'.repeat(20_000) })],
     ['a schema that is none', tool('odd', { type: 'object', properties: { a: { type: 'no-such-type' } } })],
+    ['a schema that unfolds to more than anybody can read', tool('folded', folded(20))],
     ['a name that is too long', tool('n'.repeat(100))],
+    ['a name that becomes one that is there', tool('look')],
+    ['one that differs from it in what names of tools do not have', tool('LOOK')],
   ])('%s leaves that tool out and says so, the others are there (G14)', async (_case, bad) => {
-    const { getTools, logged } = world({ tools: [bad, tool('look')] });
+    const { getTools, logged } = world({ tools: bad.name.toLowerCase() === 'look' ? [tool('look'), bad] : [bad, tool('look')] });
 
     expect((await getTools()).map(({ name }) => name)).toEqual(['notes_look']);
     expect(logged).toContain('a tool of an MCP server cannot be used');
+  });
+
+  test('a server cannot stop the start by a name of another server’s tool', async () => {
+    const { getTools, logged } = world({ servers: { 'notes-x': { command: 'x' } }, tools: [tool('look'), tool('x_look')] });
+
+    // Both servers have both tools here: `x_look` of notes, and `look` of notes-x.
+    expect((await getTools()).map(({ name }) => name)).toEqual(['notes_look', 'notes_x_look', 'notes_x_x_look']);
+    expect(logged).toContain('a tool of an MCP server cannot be used');
+  });
+
+  test('a pattern of a server is never run here: it could take for ever (G14)', async () => {
+    const text = { type: 'string', pattern: '^(a+)+$' };
+    const properties = { text, pattern: { type: 'string' }, list: { type: 'array', items: text } };
+    const { getTools } = world({ tools: [tool('look', { type: 'object', properties })] });
+    const [look] = await getTools();
+    const evil = `${'a'.repeat(40)}!`;
+
+    expect(look?.schema.safeParse({ text: evil, pattern: 'kept', list: [evil] }).data).toEqual({
+      text: evil,
+      pattern: 'kept',
+      list: [evil],
+    });
+    expect(look?.schema.safeParse({ pattern: 5 }).success).toBe(false);
   });
 
   test('each call carries a signed request of the person who asks', async () => {
