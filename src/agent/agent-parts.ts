@@ -10,6 +10,7 @@ import type { PluginRegistry } from '../plugin-host/plugin-registry.ts';
 import type { ToolMarks } from '../runs/tool-marks.ts';
 import type { ContextServices } from '../runtime-context/build-runtime-context.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
+import type { Summaries } from '../sessions/summaries.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { Clock } from '../time.ts';
 import type { AuditEntry } from '../turn/audit.ts';
@@ -17,7 +18,6 @@ import type { RunAuthority } from '../turn/run-authority.ts';
 import type { Downstream } from '../ucan/downstream.ts';
 import type { ContextBudget } from './context-budget.ts';
 import type { Spending } from './spending.ts';
-import type { Summaries } from './summary-store.ts';
 import type { ToolBinder, ToolSet } from './tool-set.ts';
 
 export interface MainRunnerOptions {

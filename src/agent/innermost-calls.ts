@@ -92,6 +92,8 @@ function buildToolOptions(loop: Loop): ToolRunOptions {
     clock: parts.clock,
     logger: turn.logger,
     signal: loop.signal,
+    mayPay: () => parts.spending.maySpend(run, parts.clock.now()),
+    pay: (credits) => parts.spending.bill(run, credits),
     clean: turn.redactor.clean,
     sendFrame: (data) => {
       if (!turn.over) turn.job.output.toolCall(data);

@@ -84,16 +84,24 @@ export const OVERHEARD_MAX_MESSAGES = 20;
 const OVERHEARD_TITLE = 'Said in the room before, not to you (for context only):';
 
 /** The room's newest talk outside any session as one message; none when nobody spoke. */
-export function planOverheard(entries: readonly TranscriptEntry[], nameOf: (speaker: string) => string): WindowMessage[] {
+export function planOverheard(
+  entries: readonly TranscriptEntry[],
+  { nameOf, isForeign }: { nameOf: (speaker: string) => string; isForeign: (entry: TranscriptEntry) => boolean },
+): WindowMessage[] {
   const said = entries
     .filter(({ role, text }) => role === 'human' && hasText(text))
     .map(
-      ({ speaker, text }): WindowMessage => ({ role: 'human', text: `${nameOf(speaker)}: ${indent(text)}`, stored: null, isForeign: true }),
+      (entry): WindowMessage => ({
+        role: 'human',
+        text: `${nameOf(entry.speaker)}: ${indent(entry.text)}`,
+        stored: null,
+        isForeign: isForeign(entry),
+      }),
     );
   const newest = takeNewest(said, OVERHEARD_MAX_CHARS);
-  return newest.length === 0
-    ? []
-    : [{ role: 'human', text: [OVERHEARD_TITLE, ...newest.map(({ text }) => text)].join('\n'), stored: null, isForeign: true }];
+  if (newest.length === 0) return [];
+  const text = [OVERHEARD_TITLE, ...newest.map((message) => message.text)].join('\n');
+  return [{ role: 'human', text, stored: null, isForeign: newest.some((message) => message.isForeign) }];
 }
 
 /** A line that begins like somebody's words is told from theirs by where it stands. */

@@ -65,6 +65,10 @@ export interface ToolRunOptions {
   readonly logger: Logger;
   /** Cancels the run. */
   readonly signal: AbortSignal;
+  /** Whether the run may spend more; asked before a tool that has a price. */
+  readonly mayPay: () => Promise<boolean>;
+  /** What it costs, once it has worked. */
+  readonly pay: (credits: number) => Promise<void>;
   /** Masks what plugins were given in secret. */
   readonly clean?: (text: string) => string;
   readonly sendFrame: (data: FrameData['tool_call']) => void;
@@ -110,6 +114,8 @@ async function runKnownTool(call: ToolCall, tool: RunnableTool, options: ToolRun
   if (!args.ok) return failed(args.why);
   const refused = await authorise(tool, options);
   if (refused !== null) return refused;
+  const { billing } = tool.definition;
+  if (billing !== undefined && !(await options.mayPay())) throw new OracleError(refusal('OUT_OF_CREDITS'));
   options.signal.throwIfAborted();
   const mark: ToolCallKey = { runId: options.run.id, toolCallId: key, tool: call.name, argsHash: hashArguments(call.args) };
   const isWrite = tool.definition.effect === 'write';
@@ -121,7 +127,10 @@ async function runKnownTool(call: ToolCall, tool: RunnableTool, options: ToolRun
   options.sendFrame({ id: key, name: call.name, status: 'isRunning', args: buildFrameArguments(call.args) });
   const result = await callHandler({ ...call, key }, tool, args.value, {
     ...options,
-    finish: (done) => (isWrite ? options.marks.finish(mark, JSON.stringify({ v: 1, ...done })) : undefined),
+    finish: async (done) => {
+      if (isWrite) await options.marks.finish(mark, JSON.stringify({ v: 1, ...done }));
+      if (billing !== undefined && done.status === 'success') await options.pay(billing.credits);
+    },
   });
   options.sendFrame({
     id: key,
@@ -200,7 +209,7 @@ const MAX_FRAME_ARGS_CHARS = 2_000;
 
 interface HandlerOptions extends ToolRunOptions {
   /** Writes down what came out, also when nobody waits any more. */
-  readonly finish: (result: ToolResult) => Promise<void> | undefined;
+  readonly finish: (result: ToolResult) => Promise<void>;
 }
 
 async function callHandler(
@@ -209,7 +218,7 @@ async function callHandler(
   args: Record<string, unknown>,
   options: HandlerOptions,
 ): Promise<ToolResult> {
-  const { signal, clock, logger } = options;
+  const { signal, clock, logger, clean = (text) => text } = options;
   signal.throwIfAborted();
   let over = false;
   let foreign = false;
@@ -224,15 +233,15 @@ async function callHandler(
     try {
       result =
         tool.answer === undefined
-          ? { status: 'success', text: buildResultText(await tool.definition.handler(args, context)) }
-          : { status: 'success', ...bounded(await tool.answer(args, { key: call.key, context, signal: both, readsForeign })) };
+          ? { status: 'success', text: buildResultText(await tool.definition.handler(args, context), clean) }
+          : { status: 'success', ...bounded(await tool.answer(args, { key: call.key, context, signal: both, readsForeign }), clean) };
     } catch (error) {
       // An effect that was cut short by a cancel is left as "started": nobody knows whether it happened.
       if (both.aborted) throw error;
-      result = failed(cut(`The tool failed: ${readToolError(error)}`, MAX_ERROR_CHARS));
+      result = failed(cut(clean(`The tool failed: ${readToolError(error)}`), MAX_ERROR_CHARS));
       logger.warn({ tool: call.name, plugin: tool.plugin, reason: error instanceof Error ? error.name : 'thrown value' }, 'a tool failed');
     }
-    const told = { ...result, text: (options.clean ?? ((text) => text))(result.text), ...(foreign ? { foreign } : {}) };
+    const told = foreign ? { ...result, foreign } : result;
     await options.finish(told);
     return told;
   })();
@@ -257,11 +266,17 @@ async function callHandler(
   }
 }
 
-const bounded = (answer: HostAnswer): HostAnswer => ({ ...answer, text: cut(answer.text.toWellFormed(), LIMITS.toolResultChars) });
+type Clean = (text: string) => string;
 
-function buildResultText(value: unknown): string {
+/** Masked before it is cut: half a secret would be known to nobody as one. */
+const bounded = (answer: HostAnswer, clean: Clean): HostAnswer => ({
+  ...answer,
+  text: cut(clean(answer.text).toWellFormed(), LIMITS.toolResultChars),
+});
+
+function buildResultText(value: unknown, clean: Clean): string {
   const text = typeof value === 'string' ? value : value === undefined ? 'Done.' : (JSON.stringify(value) ?? String(value));
-  return cut(text.toWellFormed(), LIMITS.toolResultChars);
+  return cut(clean(text).toWellFormed(), LIMITS.toolResultChars);
 }
 
 const readToolError = (error: unknown): string =>

@@ -13,6 +13,8 @@ export interface Spending {
   /** False: nothing is left, and the run ends OUT_OF_CREDITS. */
   maySpend(run: Pick<Run, 'id' | 'principalId'>, now: number): Promise<boolean>;
   spend(run: Pick<Run, 'id' | 'principalId'>, on: SpentCall): Promise<void>;
+  /** A tool that has a price of its own has worked. */
+  bill(run: Pick<Run, 'id' | 'principalId'>, credits: number): Promise<void>;
 }
 
-export const FREE: Spending = { maySpend: async () => true, spend: async () => undefined };
+export const FREE: Spending = { maySpend: async () => true, spend: async () => undefined, bill: async () => undefined };

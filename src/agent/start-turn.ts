@@ -3,10 +3,12 @@
  * not by the length of the thread (G16).
  */
 import { SystemMessage } from '@langchain/core/messages';
+import { unsignedPrincipalId } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import type { Run } from '../runs/run.ts';
-import { buildLocalTime, readTimeZone } from '../runtime-context/local-time.ts';
-import type { TranscriptEntry } from '../sessions/transcript.ts';
+import { buildLocalTime, decideTimeZone } from '../runtime-context/local-time.ts';
+import type { Summary } from '../sessions/summaries.ts';
+import type { Transcript, TranscriptEntry } from '../sessions/transcript.ts';
 import type { MainRunnerOptions } from './agent-parts.ts';
 import { createAnswerWriter } from './answer-writer.ts';
 import { createLoop, type Loop } from './loop.ts';
@@ -15,7 +17,6 @@ import { type PromptSection, prepareTurn } from './prepare-turn.ts';
 import { buildSystemPrompt } from './prompt.ts';
 import { buildPrompts, type NameOf } from './resume.ts';
 import { buildSummaryMessage, startSummary } from './summary.ts';
-import type { Summary } from './summary-store.ts';
 import { isForeignEntry } from './taint.ts';
 import { modelFor, type Turn } from './turn.ts';
 import { buildMessage, type WindowMessage } from './turn-messages.ts';
@@ -78,17 +79,27 @@ function readWindow({ run, parts: { options, budget } }: Turn, summary: Summary 
     nameOf: run.direct ? null : nameOf,
     isForeign: (entry: TranscriptEntry) => isForeignEntry(entry, run),
   };
-  // A first mention in a group may speak of what was said before it.
-  const overheard =
-    !run.direct && entries.length === 0 ? planOverheard(transcript.overheard(run.roomId, OVERHEARD_MAX_MESSAGES), nameOf) : [];
+  const overheard = entries.length > 0 ? [] : readOverheard(run, { transcript, nameOf });
   const shown = planWindow(entries, rules);
   const retold = summary === null || shown.length === 0 ? [] : [buildSummaryMessage(summary, run)];
   return [...overheard, ...retold, ...shown];
 }
 
+/** A first mention in a group may speak of what was said before it; a first message in a direct room, of a file that its person shared. */
+function readOverheard(
+  run: Run,
+  { transcript, nameOf }: { transcript: Pick<Transcript, 'overheard'>; nameOf: (speaker: string) => string },
+): WindowMessage[] {
+  const said = transcript.overheard(run.roomId, OVERHEARD_MAX_MESSAGES);
+  if (!run.direct) return planOverheard(said, { nameOf, isForeign: () => true });
+  const own = said.filter(({ speaker }) => speaker === unsignedPrincipalId(run.matrixUserId));
+  // Nobody signed it: to a signed run it is the homeserver's word.
+  return planOverheard(own, { nameOf, isForeign: () => run.tier === 'signed' });
+}
+
 function buildPrompt({ run, host, thread, userContext, parts }: Turn, sections: readonly PromptSection[]): string {
   const { options, clock } = parts;
-  const zone = readTimeZone(run.hints.timezone);
+  const zone = decideTimeZone(run.hints.timezone, userContext);
   const local = buildLocalTime(clock.now(), zone ?? 'UTC');
   const isThere = ({ name }: { name: string }): boolean => host.visibilityOf(name) === 'always' || thread.loadedPlugins.has(name);
   return buildSystemPrompt({

@@ -6,11 +6,11 @@
 import { HumanMessage, SystemMessage } from '@langchain/core/messages';
 import type { PrincipalId } from '../ids.ts';
 import type { Run } from '../runs/run.ts';
+import type { Summaries, Summary } from '../sessions/summaries.ts';
 import type { TranscriptEntry } from '../sessions/transcript.ts';
 import { sleep } from '../time.ts';
 import { isBelow, type Tier } from '../turn/principal.ts';
 import { nameOfError } from './stop-reason.ts';
-import type { Summaries, Summary } from './summary-store.ts';
 import { modelFor, requireModel, type Turn } from './turn.ts';
 import { hasText, textOf, type WindowMessage } from './turn-messages.ts';
 

@@ -69,7 +69,7 @@ export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; 
     toolCalls: 0,
     innerModelCalls: 0,
     usage: undefined,
-    redactor: createRedactor(parts.options.services?.secrets.known(job.run.roomId)),
+    redactor: createRedactor(parts.options.services?.secrets.known(job.run.roomId, job.run.matrixUserId)),
     consumed: undefined,
     consumedIds: new Set(),
     userContext: Object.freeze({}),
@@ -108,9 +108,12 @@ export async function charge(turn: Turn, { model, ...usage }: CallUsage): Promis
   }
 }
 
-/** The model of a role, for this turn: it tells of each call. */
+/** The model of a role, for this turn: it tells of each call, and is shown nothing that plugins were given in secret, wherever that stands (G12). */
 export const modelFor = (turn: Turn, role: ModelRole, model?: string): BaseChatModel =>
-  turn.parts.options.models.get(role, model === undefined ? undefined : { model }, { onUsage: (usage) => charge(turn, usage) });
+  turn.parts.options.models.get(role, model === undefined ? undefined : { model }, {
+    onUsage: (usage) => charge(turn, usage),
+    clean: turn.redactor.cleanJson,
+  });
 
 /** Frames of later text are committed after this write, so text of a tainted run is never found without its taint. */
 export function noteTaint(turn: Turn, shown: readonly BaseMessage[], tools: ToolSet): void {

@@ -16,6 +16,7 @@ import {
   type UserId,
   unsignedPrincipalId,
 } from '../ids.ts';
+import { dropSummary } from '../sessions/summaries.ts';
 import { eraseCheckpoints } from '../store/checkpoints/erase-checkpoints.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { DataPaths } from './data-paths.ts';
@@ -153,6 +154,8 @@ function forgetRuns({ sql }: Store, tx: Tx, turns: readonly Turn[]): void {
     tx.run(sql.deleteFrom(table).where('run_id', 'in', runs));
   const sessions = [...new Set(turns.map(({ sessionId }) => sessionId))];
   tx.run(sql.deleteFrom('transcript').where('session_id', 'in', sessions).where('run_id', 'in', runs));
+  // Others' conversations too are retold without this person from now on.
+  for (const session of sessions) dropSummary({ sql }, tx, session);
   tx.run(sql.deleteFrom('runs').where('run_id', 'in', runs));
 }
 /** What is sent because of a prompt without a run of its own (`noticeTxnId`). */

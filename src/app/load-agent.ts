@@ -14,6 +14,7 @@ import type { PluginHost } from '../plugin-host/plugin-host.ts';
 import { createToolMarks } from '../runs/tool-marks.ts';
 import type { ContextServices } from '../runtime-context/build-runtime-context.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
+import { createSummaries } from '../sessions/summaries.ts';
 import type { Transcript } from '../sessions/transcript.ts';
 import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
 import type { Store } from '../store/store.ts';
@@ -75,6 +76,7 @@ export function loadAgent(options: LoadAgentOptions): Agent {
     names: { room: (room) => getRoomTitle?.(room) ?? null, speaker: (principal) => nameSpeaker(principal, options.links) },
     contextMessages: config.contextMessages,
     contextTokens: config.modelContextTokens,
+    summaries: createSummaries({ store, transcript: options.transcript, clock }),
     chance: options.chance,
   });
   return { runner, models, abilitiesToAsk: planAbilitiesToAsk(host) };

@@ -30,6 +30,8 @@ export interface Credits {
   maySpend(run: Payer, now: number): Promise<boolean>;
   /** After each model call. What goes beyond the hold is taken from the account as far as it reaches, and never further. */
   spend(run: Payer, on: SpentOn): Promise<void>;
+  /** The same for what has a price of its own: a tool that is billed. */
+  bill(run: Payer, credits: number): Promise<void>;
 }
 
 export interface CreditsOptions {
@@ -61,6 +63,17 @@ export function createCredits({ store, policy }: CreditsOptions): Credits {
     );
   }
 
+  async function charge(run: Payer, amount: number): Promise<void> {
+    const price = wholeCredits(amount);
+    if (price === 0) return;
+    await store.write((tx) => {
+      const held = holdOf(tx, run.id);
+      if (held === undefined) return;
+      raise(tx, run, held.spent + price - held.amount);
+      add(tx, run.id, 'spent', price);
+    });
+  }
+
   const credits: Credits = {
     accounts,
     isActive: () => policy() !== null,
@@ -88,16 +101,8 @@ export function createCredits({ store, policy }: CreditsOptions): Credits {
         return holdOf(tx, run.id) === undefined ? credits.hold(tx, run, now) : raise(tx, run, holdFor(rules));
       });
     },
-    async spend(run, on) {
-      const price = wholeCredits(policy()?.priceOf(on) ?? 0);
-      if (price === 0) return;
-      await store.write((tx) => {
-        const held = holdOf(tx, run.id);
-        if (held === undefined) return;
-        raise(tx, run, held.spent + price - held.amount);
-        add(tx, run.id, 'spent', price);
-      });
-    },
+    spend: (run, on) => charge(run, policy()?.priceOf(on) ?? 0),
+    bill: (run, amount) => charge(run, policy() === null ? 0 : amount),
   };
   return credits;
 }

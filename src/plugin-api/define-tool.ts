@@ -34,6 +34,8 @@ export interface ToolDefinition<Schema extends z.ZodObject = z.ZodObject, Config
   readonly capability?: ToolCapability;
   /** Its results hold text of strangers (a web page, another server's tool): whatever reads them is tainted (docs/security.md "Taint"). */
   readonly untrusted?: boolean;
+  /** What a call that worked costs the person, besides the model's own calls; counts where the oracle's answers cost credits. */
+  readonly billing?: { readonly credits: number };
   /** Text, or a value that is shown to the model as JSON. A throw becomes a message to the model. */
   readonly handler: (args: z.output<Schema>, ctx: RuntimeContext<Config, State>) => unknown;
 }
@@ -51,7 +53,7 @@ const MAX_DESCRIPTION_CHARS = 4_000;
 const ABILITY = /^[a-z0-9_-]{1,64}(?:\/[a-z0-9_-]{1,64}){1,4}$/u;
 const RESOURCE = /^[a-z][a-z0-9+.-]{0,31}:[A-Za-z0-9._~:/@!$&'()*+,;=%-]{1,255}$/u;
 const WORDS = { effect: ['read', 'write'], reach: ['own', 'external'], visibility: ['always', 'on-demand'] } as const;
-const FIELDS = new Set(['name', 'description', 'schema', 'capability', 'untrusted', 'handler', ...Object.keys(WORDS)]);
+const FIELDS = new Set(['name', 'description', 'schema', 'capability', 'untrusted', 'billing', 'handler', ...Object.keys(WORDS)]);
 
 /** Checks what can be checked before a turn: a bad tool is a mistake of its author and stops the start. */
 export function defineTool<Schema extends z.ZodObject, Config = MergedConfig, State extends PluginState = PluginState>(
@@ -77,13 +79,14 @@ const defaultReach = ({ effect, reach }: Pick<AnyTool, 'effect' | 'reach'>): Pic
 
 function readToolFault(tool: unknown): string | null {
   if (typeof tool !== 'object' || tool === null) return 'a tool must be an object';
-  const { name, description, schema, capability, untrusted, handler } = tool as Record<string, unknown>;
+  const { name, description, schema, capability, untrusted, billing, handler } = tool as Record<string, unknown>;
   if (typeof name !== 'string' || !NAME.test(name)) return `a tool name must fit ${NAME.source}: ${quote(name)}`;
   if (typeof description !== 'string' || description.length === 0 || description.length > MAX_DESCRIPTION_CHARS)
     return `the description of tool ${name} must have 1 to ${MAX_DESCRIPTION_CHARS} characters`;
   if (!isZodObject(schema)) return `the schema of tool ${name} must be a z.object() of zod 4`;
   if (typeof handler !== 'function') return `tool ${name} needs a handler`;
   if (untrusted !== undefined && typeof untrusted !== 'boolean') return `untrusted of tool ${name} must be true or false`;
+  if (billing !== undefined && !isPrice(billing)) return `billing of tool ${name} must be { credits: <a whole number above 0> }`;
   for (const [field, words] of Object.entries(WORDS)) {
     const word = (tool as Record<string, unknown>)[field];
     if (word !== undefined && !words.some((known) => known === word)) return `${field} of tool ${name} must be ${words.join(' or ')}`;
@@ -93,6 +96,11 @@ function readToolFault(tool: unknown): string | null {
   if (unknown !== undefined) return `tool ${name} has a field that does not exist: ${quote(unknown)}`;
   return capability === undefined ? null : readCapabilityFault(name, capability);
 }
+
+const isPrice = (billing: unknown): boolean => {
+  const credits = typeof billing === 'object' && billing !== null && 'credits' in billing ? billing.credits : undefined;
+  return Number.isSafeInteger(credits) && Number(credits) > 0;
+};
 
 /** One that no grant can name would refuse every call; a wildcard would ask for more than the tool needs. */
 function readCapabilityFault(name: string, capability: unknown): string | null {

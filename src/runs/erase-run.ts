@@ -6,6 +6,7 @@
  */
 import type { RoomId, RunId } from '../ids.ts';
 import { isJsonObject } from '../json.ts';
+import { dropSummary } from '../sessions/summaries.ts';
 import type { FramesTable } from '../store/schema.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { FrameData } from './run.ts';
@@ -15,6 +16,9 @@ export const REMOVED = '[removed]';
 /** Blanks it where it was written, now. Its run's own writings are left to `askErasure`. */
 export function blankPrompt(store: Store, tx: Tx, { promptId, roomId }: { promptId: string; roomId: RoomId }): void {
   const { sql } = store;
+  const said = sql.selectFrom('transcript').select('session_id').where('event_id', '=', promptId).where('room_id', '=', roomId);
+  // What retells the conversation is made anew without it.
+  for (const { session_id } of tx.all(said)) if (session_id !== null) dropSummary(store, tx, session_id);
   tx.run(sql.updateTable('pending_inputs').set({ text: '' }).where('prompt_id', '=', promptId));
   tx.run(
     sql
@@ -86,6 +90,7 @@ export function blankRun(store: Store, tx: Tx, run: RunId): void {
   // Its rows of the conversation are not found by their run: read through the session.
   const session = tx.get(sql.selectFrom('runs').select('session_id').where('run_id', '=', run))?.session_id;
   if (session === undefined) return;
+  dropSummary(store, tx, session);
   const said = tx.all(
     sql
       .selectFrom('transcript')

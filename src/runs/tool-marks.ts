@@ -63,8 +63,8 @@ export function decideMark(
 }
 
 export function createToolMarks({ store, clock }: { store: Store; clock: Clock }): ToolMarks {
-  /** Orphans met in this process and marks written by it, by run. A later attempt in another process starts afresh, as it must. */
-  const adoptedByRun = new LRUCache<RunId, Set<string>>({ max: MAX_RUNS_KEPT });
+  /** Orphans met and marks written by one attempt. A later one starts afresh, also in this process (a run that a full disk put off). */
+  const adoptedBy = new LRUCache<string, Set<string>>({ max: MAX_RUNS_KEPT });
   return {
     begin: (key, attempt, knownCalls) =>
       store.write((tx) => {
@@ -74,8 +74,8 @@ export function createToolMarks({ store, clock }: { store: Store; clock: Clock }
             .select(['tool_call_id', 'tool', 'args_hash', 'state', 'result'])
             .where('run_id', '=', key.runId),
         );
-        const adopted = adoptedByRun.get(key.runId) ?? new Set<string>();
-        adoptedByRun.set(key.runId, adopted);
+        const adopted = adoptedBy.get(`${key.runId}.${attempt}`) ?? new Set<string>();
+        adoptedBy.set(`${key.runId}.${attempt}`, adopted);
         const { decision, adopts } = decideMark(key, marks, {
           resumed: attempt > 1,
           adopted: knownCalls === undefined ? adopted : new Set([...adopted, ...knownCalls]),

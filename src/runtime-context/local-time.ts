@@ -1,5 +1,7 @@
 /** The user's wall time as text, without a time zone library: the platform knows the zones, it only has to be asked in parts. */
 
+import type { UserContextData } from './runtime-context.ts';
+
 /** A zone that the platform knows, or null. A name from outside is hostile text until this has looked at it. */
 export function readTimeZone(name: string | undefined): string | null {
   if (name === undefined || name.length > 64) return null;
@@ -11,6 +13,12 @@ export function readTimeZone(name: string | undefined): string | null {
     return null;
   }
 }
+
+/** The message's own zone, else the person's preference (a plugin's `getUserContext`), else null: then times are in UTC (DESIGN §6 "Turn hints"). */
+export const decideTimeZone = (hint: string | undefined, userContext: UserContextData): string | null => {
+  const preferred = userContext['timezone'];
+  return readTimeZone(hint) ?? (typeof preferred === 'string' ? readTimeZone(preferred) : null);
+};
 
 export interface LocalTime {
   /** ISO 8601 with offset, for example `2026-11-30T12:00:00+01:00`. */

@@ -1,8 +1,8 @@
 /** `rtCtx.user` and `rtCtx.session`: who speaks and in which conversation, from the run row that the checks of the turn wrote; nothing here is a claim. */
 import type { Run } from '../runs/run.ts';
 import type { StoredGrant } from '../ucan/grants.ts';
-import { buildLocalTime, readTimeZone } from './local-time.ts';
-import type { RuntimeContext, UcanDelegation } from './runtime-context.ts';
+import { buildLocalTime, decideTimeZone } from './local-time.ts';
+import type { RuntimeContext, UcanDelegation, UserContextData } from './runtime-context.ts';
 
 export interface UserGroupSources {
   readonly run: Run;
@@ -10,10 +10,17 @@ export interface UserGroupSources {
   /** Those that count now. */
   readonly actingGrants: () => readonly StoredGrant[];
   readonly isTainted: () => boolean;
+  readonly readUserContext?: () => UserContextData;
 }
 
-export function buildUserGroup({ run, now, actingGrants, isTainted }: UserGroupSources): RuntimeContext['user'] {
-  const zone = readTimeZone(run.hints.timezone);
+export function buildUserGroup({
+  run,
+  now,
+  actingGrants,
+  isTainted,
+  readUserContext = () => ({}),
+}: UserGroupSources): RuntimeContext['user'] {
+  const zone = decideTimeZone(run.hints.timezone, readUserContext());
   return {
     did: run.principalId,
     matrixUserId: run.matrixUserId,

@@ -1,8 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import type { EventId, RoomId } from '../../../src/ids.ts';
+import type { EventId, RoomId, SessionId } from '../../../src/ids.ts';
 import type { IncomingEvent } from '../../../src/inbox/inbox.ts';
 import { Unavailable } from '../../../src/inbox/unavailable.ts';
 import type { JsonObject } from '../../../src/json.ts';
+import { createSummaries } from '../../../src/sessions/summaries.ts';
 import { StorageError } from '../../../src/store/store.ts';
 import { newNonce, signContent } from '../../../src/ucan/mint.ts';
 import { ALICE_KEY, buildCore, type Core, type CoreOptions, ORACLE_KEY } from '../../fakes/core.ts';
@@ -426,6 +427,18 @@ describe('edits', () => {
 });
 
 describe('redactions', () => {
+  test('of what was said before the window nothing is retold that holds it (G12)', async () => {
+    const core = await inDirectRoom();
+    await core.take(incoming('a', { text: 'my secret' }));
+    const summaries = createSummaries({ store: core.store, transcript: core.transcript, clock: core.clock });
+    const session = '$a' as SessionId;
+    await summaries.write(session, { upTo: 1, text: 'She told a secret.', tainted: false, tier: 'listed', speaker: null });
+
+    await core.take(redaction('r1', 'a'));
+
+    expect(summaries.read(session)).toBeNull();
+  });
+
   test('a prompt taken back before its turn leaves the run, and an empty run is cancelled', async () => {
     const core = await inDirectRoom();
     await core.take(incoming('a'), incoming('b'));

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { z } from 'zod';
+import { FREE } from '../../../src/agent/spending.ts';
 import { OracleError, refusal } from '../../../src/errors.ts';
 import { Drain } from '../../../src/runs/runner.ts';
 import { StorageError } from '../../../src/store/store.ts';
@@ -480,14 +481,14 @@ test('a turn may ask for another model of the list, and for no other', async () 
 
 test('a price that cannot be written down puts the run off, and is no failure of the model', async () => {
   const full = new StorageError('full');
-  const one = await start({ options: { spending: { maySpend: async () => true, spend: () => Promise.reject(full) } } });
+  const one = await start({ options: { spending: { ...FREE, spend: () => Promise.reject(full) } } });
   one.server.enqueue(textReply('hello'));
 
   await expect(one.execute()).rejects.toBe(full);
 });
 
 test('a turn whose credits are used up asks no model (402)', async () => {
-  const one = await start({ options: { spending: { maySpend: async () => false, spend: async () => undefined } } });
+  const one = await start({ options: { spending: { ...FREE, maySpend: async () => false } } });
 
   expect((await one.execute()).outcome).toMatchObject({ kind: 'failed', refusal: { code: 'OUT_OF_CREDITS', status: 402 } });
   expect(one.server.requests).toHaveLength(0);

@@ -31,6 +31,8 @@ function setUp(definition: AnyTool) {
     authority: { judge: () => null, actingGrants: () => [] },
     tainted: false,
     audit: async () => undefined,
+    mayPay: async () => true,
+    pay: async () => undefined,
     buildContext: (_call, _tool, { signal }) => ({ abortSignal: signal }) as never,
   };
   return { options, clock, marks, stop, frames, call: (args = {}) => runTool({ id: 'c', name: definition.name, args }, options) };
@@ -150,4 +152,49 @@ test('what was given in secret is masked in the result, its frame and its mark (
 
   expect(result.content).toBe('the key is [secret]');
   expect(JSON.stringify([frames, marks.rows.get('c')])).not.toContain('s3cret-value');
+});
+
+describe('a tool with a price', () => {
+  const priced = (handler: () => unknown) =>
+    tool({ name: 'render', description: 'd', schema: z.object({}), effect: 'write', billing: { credits: 7 }, handler });
+  function paying(definition: AnyTool, { may = true } = {}) {
+    const world = setUp(definition);
+    const paid: number[] = [];
+    const options = { ...world.options, mayPay: async () => may, pay: async (credits: number) => void paid.push(credits) };
+    return { ...world, paid, call: () => runTool({ id: 'c', name: definition.name, args: {} }, options) };
+  }
+
+  test('costs what it costs when it has worked, and once, however often it is asked for (G6)', async () => {
+    const { call, paid } = paying(priced(() => 'done'));
+
+    await call();
+    await call();
+
+    expect(paid).toEqual([7]);
+  });
+
+  test('costs nothing when it failed', async () => {
+    const { call, paid } = paying(
+      priced(() => {
+        throw new Error('no');
+      }),
+    );
+
+    await call();
+
+    expect(paid).toEqual([]);
+  });
+
+  test('is not called when nothing is left (402)', async () => {
+    let calls = 0;
+    const { call } = paying(
+      priced(() => {
+        calls += 1;
+      }),
+      { may: false },
+    );
+
+    await expect(call()).rejects.toMatchObject({ refusal: { code: 'OUT_OF_CREDITS' } });
+    expect(calls).toBe(0);
+  });
 });

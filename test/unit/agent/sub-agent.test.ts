@@ -1,6 +1,7 @@
 /** A sub-agent is a loop behind one tool call: what guards the main loop guards it, and what it does is the run's. */
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
+import { FREE } from '../../../src/agent/spending.ts';
 import { OracleError, refusal } from '../../../src/errors.ts';
 import type { AnyTool } from '../../../src/plugin-api/define-tool.ts';
 import { Drain } from '../../../src/runs/runner.ts';
@@ -124,6 +125,7 @@ test('its calls are paid for, and credits that end in it end the run', async () 
   const bench = await start([echo('look')], {
     options: {
       spending: {
+        ...FREE,
         maySpend: async () => left > 0,
         spend: async (_run, { model }) => {
           left -= 1;

@@ -1,8 +1,9 @@
 /** What was said before the window, retold: by whom it is made, who pays, what it taints, and that nobody waits for it. */
 import { afterEach, describe, expect, test } from 'vitest';
+import { FREE } from '../../../src/agent/spending.ts';
 import { isForeignSummary, mergeOrigin, planSummary } from '../../../src/agent/summary.ts';
-import { createSummaries, dropSummary, type Summary } from '../../../src/agent/summary-store.ts';
 import type { PrincipalId, RunId, SessionId } from '../../../src/ids.ts';
+import { createSummaries, dropSummary, type Summary } from '../../../src/sessions/summaries.ts';
 import { createTranscript, type TranscriptEntry } from '../../../src/sessions/transcript.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { textReply } from '../../../synapse-dev/model/reply.ts';
@@ -92,7 +93,7 @@ async function open(count: number) {
   const transcript = createTranscript({ store });
   const summaries = createSummaries({ store, transcript, clock: fakeClock() });
   const spent: string[] = [];
-  const spending = { maySpend: async () => true, spend: async (_run: unknown, { model }: { model: string }) => void spent.push(model) };
+  const spending = { ...FREE, spend: async (_run: unknown, { model }: { model: string }) => void spent.push(model) };
   bench = await startBench({ options: { transcript, contextMessages: 10, summaries, spending } });
   const one = bench;
   one.server.respond((request) => textReply(request.messages[0]?.text.startsWith('Retell') ? 'They talked.' : 'Hello.'));

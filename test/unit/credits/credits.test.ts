@@ -187,6 +187,20 @@ describe('spending', () => {
     expect(balance(ALICE)).toBe(14);
   });
 
+  test('a tool that is billed costs its own price, and nothing where nothing costs anything', async () => {
+    const { credits, give, run, hold, end, balance } = world();
+    await give(15);
+    const one = await run();
+    await hold(one);
+    await credits.bill(one, 6);
+    await end(one.id);
+    expect(balance()).toBe(9);
+
+    const free = world({ policy: null });
+    await free.credits.bill(await free.run(), 6);
+    expect(free.held()).toEqual([]);
+  });
+
   test('what a straggler spends after the end is nobody’s', async () => {
     const { credits, give, run, hold, end, balance } = world();
     await give(15);

@@ -97,3 +97,8 @@ test('what is read is the very plugin, so that hooks of a class keep their `this
 
   expect(readPlugin(plugin)).toBe(plugin);
 });
+
+test.each([0, -1, 0.5, '5', Number.NaN])('a price of %s credits is none', (credits) => {
+  const priced = { name: 'pay', description: 'Pays.', schema: z.object({}), billing: { credits: credits as number }, handler: () => '' };
+  expect(() => defineTool(priced)).toThrow(/billing of tool pay/u);
+});

@@ -108,6 +108,16 @@ test('two same calls of one attempt are two calls, and their marks are not taken
   expect(await marks.begin(call('b'), 2)).toEqual({ kind: 'run' });
 });
 
+test('a run that is tried again in the same process meets what its earlier attempt left, and does it once (G6)', async () => {
+  const marks = marksIn(memoryStore());
+  await marks.begin(call('one'), 1);
+  await marks.finish(call('one'), 'paid');
+
+  // Put off by a full disk before the checkpoint with the call's result; the model wishes the same under a new id.
+  expect(await marks.begin(call('two'), 2)).toEqual({ kind: 'stored', result: 'paid' });
+  expect(await marks.begin(call('three'), 2)).toEqual({ kind: 'run' });
+});
+
 test('of the same call twice at once one runs', async () => {
   const marks = marksIn(memoryStore());
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { buildLocalTime, readTimeZone } from '../../../src/runtime-context/local-time.ts';
+import { buildLocalTime, decideTimeZone, readTimeZone } from '../../../src/runtime-context/local-time.ts';
 
 const MIDNIGHT_UTC = 1_767_225_600_000;
 
@@ -18,4 +18,12 @@ test('the day of the week is that of the zone', () => {
 
 test.each([undefined, '', 'Mars/Olympus', '../etc/passwd', 'x'.repeat(10_000)])('a zone that does not exist is none', (name) => {
   expect(readTimeZone(name)).toBeNull();
+});
+
+test("the message's own zone comes first, then the person's preference; what is no zone counts as none", () => {
+  expect(decideTimeZone('Europe/Paris', { timezone: 'Asia/Tokyo' })).toBe('Europe/Paris');
+  expect(decideTimeZone(undefined, { timezone: 'Asia/Tokyo' })).toBe('Asia/Tokyo');
+  expect(decideTimeZone('Nowhere', { timezone: 'Asia/Tokyo' })).toBe('Asia/Tokyo');
+  expect(decideTimeZone(undefined, { timezone: 5 })).toBeNull();
+  expect(decideTimeZone(undefined, {})).toBeNull();
 });

@@ -81,6 +81,26 @@ test('nor does an error', async () => {
   expect(`${asText(bench)}${lines.join()}`).not.toContain(VALUE);
 });
 
+test('a secret at the place where a long result is cut leaves no half of itself (G12)', async () => {
+  const { bench } = await start(async (ctx) => `${'x'.repeat(14_340)}${'y'.repeat(5_605)}${await readSecret(ctx)}${'z'.repeat(20_000)}`);
+
+  const { outcome } = await bench.execute();
+
+  expect(resultsOf(outcome)[0]).not.toContain('ghp_');
+});
+
+test('what a plugin writes into the prompt holds none either (G12)', async () => {
+  const { bench } = await start(() => 'ok', {
+    getPromptContribution: async (ctx) => `The token is ${await readSecret(ctx)}.`,
+    getUserContext: async (ctx) => ({ token: await readSecret(ctx) }),
+  });
+
+  await bench.execute();
+
+  expect(asText(bench)).toContain('The token is [secret].');
+  expect(asText(bench)).not.toContain(VALUE);
+});
+
 test("a plugin's own model calls are calls of the run: they are counted with it", async () => {
   const { bench } = await start(async ({ llm }) => (await llm.get('utility').invoke('sum it up')).text);
   bench.server.reset();

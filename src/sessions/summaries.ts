@@ -4,10 +4,10 @@
  */
 import { z } from 'zod';
 import type { PrincipalId, SessionId } from '../ids.ts';
-import type { Transcript, TranscriptEntry } from '../sessions/transcript.ts';
 import type { Store, Tx } from '../store/store.ts';
 import type { Clock } from '../time.ts';
 import type { Tier } from '../turn/principal.ts';
+import type { Transcript, TranscriptEntry } from './transcript.ts';
 
 export interface Summary {
   /** Id of the newest entry of the conversation that it retells. */
