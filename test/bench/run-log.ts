@@ -117,7 +117,14 @@ function openBench() {
   const frames = createFrameReader({ store });
   const newRunId = createRunIds();
   const userId = '@bench:oracle.local' as UserId;
-  const principal: Principal = { id: unsignedPrincipalId(userId), did: null, matrixUserId: userId, tier: 'listed', grants: NO_GRANTS, trust: 'clear' };
+  const principal: Principal = {
+    id: unsignedPrincipalId(userId),
+    did: null,
+    matrixUserId: userId,
+    tier: 'listed',
+    grants: NO_GRANTS,
+    trust: 'clear',
+  };
   const roomId = '!bench' as RoomId;
 
   return {
