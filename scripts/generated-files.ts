@@ -1,5 +1,5 @@
-/** The texts of all generated files. Pure but for reading src/limits.ts, whose comments are its headings, and docs/security.md, of which one part is made. */
-import { readFile } from 'node:fs/promises';
+/** The texts of all generated files. Pure but for reading sources whose comments are shown, and docs/security.md, of which one part is made. */
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buildRegistration, registrationYaml } from '../appservice/registration.ts';
 import { type ConfigRow, describeConfig, SAMPLE_TOKENS } from '../src/config.ts';
@@ -7,6 +7,7 @@ import { ERRORS, type ErrorSpec } from '../src/errors.ts';
 import { LIMITS } from '../src/limits.ts';
 import { describeMetrics } from '../src/observe/metrics.ts';
 import { AUTHORITY_CODES } from '../src/ucan/codes.ts';
+import { buildPluginApiPage } from './plugin-api-page.ts';
 
 export interface GeneratedFile {
   /** From the root of the repository. */
@@ -22,6 +23,8 @@ export async function generatedFiles(root: string): Promise<readonly GeneratedFi
     { path: 'docs/limits.md', text: buildLimitsPage(await readFile(join(root, 'src/limits.ts'), 'utf8')) },
     { path: 'docs/security.md', text: buildSecurityPage(await readFile(join(root, 'docs/security.md'), 'utf8')) },
     { path: 'docs/metrics.md', text: buildMetricsPage() },
+    { path: 'docs/plugin-api.md', text: await buildPluginApiPage(root) },
+    { path: 'docs/bundled-plugins.md', text: await buildBundledPluginsPage(root) },
     { path: 'registration.yaml', text: buildSampleRegistration() },
   ];
 }
@@ -107,6 +110,20 @@ function buildSecurityPage(page: string): string {
     hint,
   ]);
   return `${before}${CODES_BEGIN}\n\n${table(['Code', 'Status', 'Said to the person', 'For the operator'], rows)}\n\n${CODES_END}${after}`;
+}
+
+/** The pages that lie beside the plugins are not in the package; this one is. */
+async function buildBundledPluginsPage(root: string): Promise<string> {
+  const names = (await readdir(join(root, 'plugins'))).filter((name) => name !== 'template').sort();
+  const pages = await Promise.all(names.map((name) => readFile(join(root, 'plugins', name, 'README.md'), 'utf8')));
+  return `${generatedFrom('plugins/*/README.md')}
+# Bundled plugins
+
+What comes with the package. \`matrix-oracle plugins\` says which of them are loaded here and why; \`FEATURES=<name>=off\` switches one off.
+How to write one: [plugins.md](plugins.md).
+
+${pages.map((page) => page.replaceAll(/^#/gmu, '##').trimEnd()).join('\n\n')}
+`;
 }
 
 /** Headings are the comments of the table in src/limits.ts. */

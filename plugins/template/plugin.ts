@@ -9,7 +9,7 @@ import { z } from 'zod';
 export const configSchema = z.object({
   TEMPLATE_MAX_ITEMS: z.coerce.number().int().min(1).max(500).default(50).describe('How many items a person may keep.'),
 });
-/** What the handlers of this file are given. A tool that is written inside `getTools` knows this by itself. */
+/** What the handlers of this file are given. A tool that is written inside `getTools: (_context) => […]` knows it by itself. */
 type Context = RuntimeContext<z.output<typeof configSchema>>;
 
 /** The key of an item in the storage: the same item twice is one. */

@@ -12,7 +12,7 @@ const ROOT = join(fileURLToPath(import.meta.url), '..', '..', '..', '..');
 let copy: string;
 beforeEach(() => {
   copy = mkdtempSync(join(tmpdir(), 'matrix-oracle-generate-'));
-  for (const name of ['src', 'appservice', 'scripts', 'docs', 'package.json', '.env.example', 'registration.yaml']) {
+  for (const name of ['src', 'appservice', 'plugins', 'scripts', 'docs', 'package.json', '.env.example', 'registration.yaml']) {
     cpSync(join(ROOT, name), join(copy, name), { recursive: true });
   }
   symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
