@@ -11,10 +11,10 @@ export interface SpentCall {
 }
 export interface Spending {
   /** False: nothing is left, and the run ends OUT_OF_CREDITS. */
-  maySpend(run: Pick<Run, 'id' | 'principalId'>, now: number): Promise<boolean>;
-  spend(run: Pick<Run, 'id' | 'principalId'>, on: SpentCall): Promise<void>;
+  maySpend(run: Pick<Run, 'id' | 'principalId' | 'matrixUserId'>, now: number): Promise<boolean>;
+  spend(run: Pick<Run, 'id' | 'principalId' | 'matrixUserId'>, on: SpentCall): Promise<void>;
   /** A tool that has a price of its own has worked. */
-  bill(run: Pick<Run, 'id' | 'principalId'>, credits: number): Promise<void>;
+  bill(run: Pick<Run, 'id' | 'principalId' | 'matrixUserId'>, credits: number): Promise<void>;
 }
 
 export const FREE: Spending = { maySpend: async () => true, spend: async () => undefined, bill: async () => undefined };

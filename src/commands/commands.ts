@@ -119,7 +119,7 @@ export function createCommands(options: CommandsOptions): Commands {
   function balanceOf(tx: Tx, user: UserId): string {
     if (!options.credits.isActive()) return 'Answers cost nothing here.';
     const balances = [...links.didsOf(user), unsignedPrincipalId(user)]
-      .map((principal) => ({ principal, credits: options.credits.accounts.balance(tx, principal) }))
+      .map((principal) => ({ principal, credits: options.credits.accounts.balance(tx, principal, user) }))
       .filter(({ credits }) => credits > 0);
     const [only, ...more] = balances;
     if (only === undefined) return 'You have no credits.';

@@ -2,7 +2,7 @@
  * Balances and the entries that explain them, inside a caller's transaction. An account cannot fall below zero: every taking is one conditional
  * update, and a CHECK of the table stands behind it (G8). The sum of an account's entries is its balance and what runs hold of it.
  */
-import type { PrincipalId, RunId } from '../ids.ts';
+import { type PrincipalId, type RunId, type UserId, unsignedPrincipalId } from '../ids.ts';
 import type { Store, Tx } from '../store/store.ts';
 
 export interface CreditEntry {
@@ -14,10 +14,10 @@ export interface CreditEntry {
   readonly reason: string | null;
 }
 export interface Accounts {
-  /** What is there to spend, without what runs hold. */
-  balance(tx: Tx, principal: PrincipalId): number;
-  /** Makes the account when it is new, with its first credits. */
-  open(tx: Tx, principal: PrincipalId, now: number): void;
+  /** What is there to spend, without what runs hold. @param user whose first credits it may be given. */
+  balance(tx: Tx, principal: PrincipalId, user?: UserId): number;
+  /** Makes the account when it is new, with its first credits: once for each account in Matrix, because identities cost nothing. */
+  open(tx: Tx, principal: PrincipalId, more: { readonly user?: UserId | undefined; readonly now: number }): void;
   /** @returns false when there is less. */
   take(tx: Tx, principal: PrincipalId, amount: number): boolean;
   /** By the operator; negative takes back. @returns the balance then, or null when it would fall below zero or beyond what is exact. */
@@ -42,13 +42,13 @@ export function createAccounts({ store: { sql, read }, initial }: AccountsOption
     tx.get(sql.selectFrom('credit_accounts').select('balance').where('principal_id', '=', principal))?.balance ?? 0;
 
   /** Also an account that an operator filled before its owner ever came gets its first credits. */
-  function initialDue(tx: Tx, principal: PrincipalId): number {
+  function initialDue(tx: Tx, principal: PrincipalId, user?: UserId): number {
     const due = initial();
     if (due === 0) return 0;
     const given = sql
       .selectFrom('credit_entries')
       .select('id')
-      .where('principal_id', '=', principal)
+      .where('principal_id', 'in', user === undefined ? [principal] : [principal, unsignedPrincipalId(user)])
       .where('reason', '=', INITIAL)
       .limit(1);
     return tx.get(given) === undefined ? due : 0;
@@ -69,12 +69,16 @@ export function createAccounts({ store: { sql, read }, initial }: AccountsOption
   }
 
   const accounts: Accounts = {
-    balance: (tx, principal) => balanceIn(tx, principal) + initialDue(tx, principal),
-    open(tx, principal, now) {
+    balance: (tx, principal, user) => balanceIn(tx, principal) + initialDue(tx, principal, user),
+    open(tx, principal, { user, now }) {
       const account = sql.insertInto('credit_accounts').values({ principal_id: principal, balance: 0 });
       tx.run(account.onConflict((oc) => oc.doNothing()));
-      const amount = initialDue(tx, principal);
-      if (amount > 0) add(tx, principal, { amount, reason: INITIAL, now });
+      const amount = initialDue(tx, principal, user);
+      if (amount === 0) return;
+      add(tx, principal, { amount, reason: INITIAL, now });
+      // An entry over nothing in the name of the account in Matrix: its next identity is given no more.
+      const unsigned = user === undefined ? principal : unsignedPrincipalId(user);
+      if (unsigned !== principal) add(tx, unsigned, { amount: 0, reason: INITIAL, now });
     },
     take: (tx, principal, amount) =>
       tx.run(
@@ -85,7 +89,7 @@ export function createAccounts({ store: { sql, read }, initial }: AccountsOption
           .where('balance', '>=', amount),
       ) > 0,
     grant(tx, principal, amount, { reason, now }) {
-      accounts.open(tx, principal, now);
+      accounts.open(tx, principal, { now });
       const next = balanceIn(tx, principal) + amount;
       if (!Number.isSafeInteger(amount) || next < 0 || next > MAX_CREDITS) return null;
       add(tx, principal, { amount, reason: reason === INITIAL ? null : reason, now });

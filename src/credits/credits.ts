@@ -4,7 +4,7 @@
  * trigger of migration 008, whoever ends it. Without a policy nothing costs anything and nothing is written.
  * Cost: two updates per run, and one per model call.
  */
-import type { PrincipalId, RunId } from '../ids.ts';
+import type { PrincipalId, RunId, UserId } from '../ids.ts';
 import type { CreditPolicy } from '../plugin-api/define-oracle-plugin.ts';
 import type { Store, Tx } from '../store/store.ts';
 import { type Accounts, createAccounts, MAX_CREDITS } from './accounts.ts';
@@ -17,13 +17,14 @@ export interface SpentOn {
 interface Payer {
   readonly id: RunId;
   readonly principalId: PrincipalId;
+  readonly matrixUserId: UserId;
 }
 export interface Credits {
   readonly accounts: Accounts;
   /** False while no plugin brings a price: then everything else here answers "yes" and writes nothing. */
   isActive(): boolean;
   /** Whether a further run can be begun. */
-  canBegin(principal: PrincipalId): boolean;
+  canBegin(who: { readonly id: PrincipalId; readonly matrixUserId: UserId }): boolean;
   /** Sets aside what a run needs, in the transaction that opens it. False: there is not enough. */
   hold(tx: Tx, run: Payer, now: number): boolean;
   /** Before each model call: whether the run may spend more; takes more from the account when its hold is used up. */
@@ -49,7 +50,7 @@ export function createCredits({ store, policy }: CreditsOptions): Credits {
 
   /** Takes as much of `wanted` as there is. @returns whether it was anything. */
   function raise(tx: Tx, run: Payer, wanted: number): boolean {
-    const more = Math.min(Math.max(0, wanted), accounts.balance(tx, run.principalId));
+    const more = Math.min(Math.max(0, wanted), accounts.balance(tx, run.principalId, run.matrixUserId));
     if (more === 0 || !accounts.take(tx, run.principalId, more)) return false;
     add(tx, run.id, 'amount', more);
     return true;
@@ -77,14 +78,14 @@ export function createCredits({ store, policy }: CreditsOptions): Credits {
   const credits: Credits = {
     accounts,
     isActive: () => policy() !== null,
-    canBegin(principal) {
+    canBegin({ id, matrixUserId }) {
       const rules = policy();
-      return rules === null || accounts.balance(store.read, principal) >= holdFor(rules);
+      return rules === null || accounts.balance(store.read, id, matrixUserId) >= holdFor(rules);
     },
     hold(tx, run, now) {
       const rules = policy();
       if (rules === null || holdOf(tx, run.id) !== undefined) return true;
-      accounts.open(tx, run.principalId, now);
+      accounts.open(tx, run.principalId, { user: run.matrixUserId, now });
       const amount = holdFor(rules);
       if (!accounts.take(tx, run.principalId, amount)) return false;
       tx.run(sql.insertInto('credit_holds').values({ run_id: run.id, principal_id: run.principalId, amount, created_at: now }));

@@ -12,5 +12,5 @@ export type Funded = Authenticated & { readonly [funded]: true };
 export type CheckBalance = (turn: Authenticated) => Promise<Result<Funded, Refusal>>;
 
 export function createCheckBalance({ credits }: { credits: Pick<Credits, 'canBegin'> }): CheckBalance {
-  return async (turn) => (credits.canBegin(turn.principal.id) ? ok(turn as Funded) : err(refusal('OUT_OF_CREDITS')));
+  return async (turn) => (credits.canBegin(turn.principal) ? ok(turn as Funded) : err(refusal('OUT_OF_CREDITS')));
 }

@@ -162,7 +162,8 @@ export function createOpen(options: OpenOptions): Open {
       at,
     );
     // Another message may have spent it since the balance was looked at: then nothing of this one is kept.
-    if (!options.credits.hold(tx, { id: runId, principalId: principal.id }, at)) throw new OracleError(refusal('OUT_OF_CREDITS'));
+    if (!options.credits.hold(tx, { id: runId, principalId: principal.id, matrixUserId: principal.matrixUserId }, at))
+      throw new OracleError(refusal('OUT_OF_CREDITS'));
   }
 
   /** What every opened turn leaves beside its run. */

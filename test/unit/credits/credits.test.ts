@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { createCredits } from '../../../src/credits/credits.ts';
-import type { PrincipalId, RunId } from '../../../src/ids.ts';
+import { type PrincipalId, type RunId, type UserId, unsignedPrincipalId } from '../../../src/ids.ts';
 import type { CreditPolicy } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { memoryStore } from '../../fakes/memory-store.ts';
@@ -19,15 +19,15 @@ function world({ store = memoryStore(), policy = POLICY as CreditPolicy | null }
     credits,
     give: (amount: number, to = ALICE) => store.write((tx) => credits.accounts.grant(tx, to, amount, { reason: 'test', now: 1 })),
     /** A run row as `open` writes it, without its hold. */
-    async run(principalId = ALICE) {
+    async run(principalId = ALICE, matrixUserId = '@alice:test' as UserId) {
       runs += 1;
-      const run = { id: `01J${String(runs).padStart(23, '0')}` as RunId, principalId };
+      const run = { id: `01J${String(runs).padStart(23, '0')}` as RunId, principalId, matrixUserId };
       await store.write((tx) => insertRun(store, tx, run));
       return run;
     },
     end: (id: RunId) =>
       store.write((tx) => tx.run(store.sql.updateTable('runs').set({ status: 'completed', ended_at: 5 }).where('run_id', '=', id))),
-    hold: (run: { id: RunId; principalId: PrincipalId }) => store.write((tx) => credits.hold(tx, run, 1)),
+    hold: (run: { id: RunId; principalId: PrincipalId; matrixUserId: UserId }) => store.write((tx) => credits.hold(tx, run, 1)),
     held: () => store.read.all(store.sql.selectFrom('credit_holds').selectAll()),
     balance: (of = ALICE) => credits.accounts.balance(store.read, of),
     sumOfEntries: (of = ALICE) => credits.accounts.entries(of, 10_000).reduce((sum, { amount }) => sum + amount, 0),
@@ -96,7 +96,7 @@ describe('holds', () => {
     const { credits, give, run, hold, held, balance } = world();
     await give(9);
 
-    expect(credits.canBegin(ALICE)).toBe(false);
+    expect(credits.canBegin({ id: ALICE, matrixUserId: '@alice:test' as UserId })).toBe(false);
     expect(await hold(await run())).toBe(false);
     expect(held()).toEqual([]);
     expect(balance(ALICE)).toBe(9);
@@ -219,7 +219,7 @@ describe('accounts', () => {
     const { credits, run, hold, store } = world({ policy: null });
     const one = await run();
 
-    expect(credits.canBegin(ALICE)).toBe(true);
+    expect(credits.canBegin({ id: ALICE, matrixUserId: '@alice:test' as UserId })).toBe(true);
     expect(await hold(one)).toBe(true);
     expect(await credits.maySpend(one, 1)).toBe(true);
     await credits.spend(one, tokens(5));
@@ -237,6 +237,20 @@ describe('accounts', () => {
 
     expect(balance(ALICE)).toBe(2);
     expect(await hold(await run())).toBe(false);
+  });
+
+  test('another identity of the same account in Matrix is given none: identities cost nothing', async () => {
+    const { credits, run, hold, balance, sumOfEntries } = world({ policy: { ...POLICY, initial: 12 } });
+    const alice = '@alice:test' as UserId;
+    await hold(await run());
+
+    for (const other of ['did:key:z6MkOther' as PrincipalId, unsignedPrincipalId(alice)]) {
+      expect(credits.canBegin({ id: other, matrixUserId: alice })).toBe(false);
+      expect(await hold(await run(other))).toBe(false);
+      expect(sumOfEntries(other)).toBe(0);
+    }
+    expect(await hold(await run(BOB, '@bob:test' as UserId))).toBe(true);
+    expect(balance(ALICE)).toBe(2);
   });
 
   test('an account that was filled before its owner came is given its first credits too', async () => {
