@@ -19,6 +19,7 @@ interface Row {
   readonly principal_id: string | null;
   readonly matrix_user_id: string | null;
   readonly tier: string | null;
+  readonly trust: string | null;
   readonly tainted: number | null;
   readonly token_id: string | null;
   readonly event_id: string | null;
@@ -33,7 +34,8 @@ interface AuditOptions {
   readonly settings?: string;
 }
 
-const COLUMNS = 'id, at, decision, code, capability, resource, principal_id, matrix_user_id, tier, tainted, token_id, event_id, run_id';
+const COLUMNS =
+  'id, at, decision, code, capability, resource, principal_id, matrix_user_id, tier, trust, tainted, token_id, event_id, run_id';
 
 export async function runAudit({ user, run, since, limit, json, settings }: AuditOptions): Promise<void> {
   const filter = buildFilter({ user, run, since });
@@ -103,7 +105,8 @@ function buildLine(row: Row): string {
     ' ',
   );
   const who = [row.principal_id, row.matrix_user_id].filter((id) => id !== null).join(' ') || 'nobody known';
-  const how = [row.tier ?? 'no tier', ...(row.tainted === 1 ? ['tainted'] : [])].join(', ');
+  const device = row.trust === null || row.trust === 'clear' ? [] : [`encrypted, device ${row.trust}`];
+  const how = [row.tier ?? 'no tier', ...device, ...(row.tainted === 1 ? ['tainted'] : [])].join(', ');
   const where = [
     ['run', row.run_id],
     ['event', row.event_id],

@@ -23,8 +23,8 @@ function createDatabase(): void {
   openStore({ path, now: 0 }).close();
   const database = new Sqlite(path);
   const insert = database.prepare(
-    `INSERT INTO audit (at, event_id, run_id, token_id, principal_id, matrix_user_id, tier, capability, resource, decision, code, tainted)
-     VALUES (@at, @event, @run, @token, @principal, @account, @tier, @capability, @resource, @decision, @code, @tainted)`,
+    `INSERT INTO audit (at, event_id, run_id, token_id, principal_id, matrix_user_id, tier, capability, resource, decision, code, tainted, trust)
+     VALUES (@at, @event, @run, @token, @principal, @account, @tier, @capability, @resource, @decision, @code, @tainted, @trust)`,
   );
   const nothing = {
     event: null,
@@ -36,14 +36,32 @@ function createDatabase(): void {
     resource: null,
     code: null,
     tainted: null,
+    trust: null,
   };
   const turn = { ...nothing, capability: 'oracle/message', decision: 'allowed', tier: 'signed' };
-  insert.run({ ...turn, at: AT, event: '$a', run: RUN, token: 'T1', principal: DID, account: '@alice:example.org', resource: DID });
+  insert.run({
+    ...turn,
+    at: AT,
+    event: '$a',
+    run: RUN,
+    token: 'T1',
+    principal: DID,
+    account: '@alice:example.org',
+    resource: DID,
+    trust: 'clear',
+  });
   insert.run({
     ...{ ...turn, at: AT + 1_000, run: RUN, principal: DID, account: '@alice:example.org', capability: 'room/topic', resource: '!room' },
     ...{ decision: 'refused', code: 'NEEDS_CONFIRMATION', tainted: 1 },
   });
-  insert.run({ ...turn, at: AT + 2_000, tier: 'listed', principal: 'matrix:u/bob:example.org', account: '@bob:example.org' });
+  insert.run({
+    ...turn,
+    at: AT + 2_000,
+    tier: 'listed',
+    trust: 'unverified',
+    principal: 'matrix:u/bob:example.org',
+    account: '@bob:example.org',
+  });
   insert.run({
     ...nothing,
     at: AT + 3_000,
@@ -65,7 +83,7 @@ test('audit shows who was let in or refused, oldest first, and no control charac
   expect(lines(result.stdout)).toEqual([
     `2026-01-01T00:00:00.000Z  allowed  oracle/message  by ${DID} @alice:example.org (signed)  run ${RUN}  event $a  token T1`,
     `2026-01-01T00:00:01.000Z  refused NEEDS_CONFIRMATION  room/topic on !room  by ${DID} @alice:example.org (signed, tainted)  run ${RUN}`,
-    '2026-01-01T00:00:02.000Z  allowed  oracle/message  by matrix:u/bob:example.org @bob:example.org (listed)',
+    '2026-01-01T00:00:02.000Z  allowed  oracle/message  by matrix:u/bob:example.org @bob:example.org (listed, encrypted, device unverified)',
     '2026-01-01T00:00:03.000Z  refused REPLAY  oracle/message  by @eve?[2J?:example.org (no tier)',
   ]);
 });
