@@ -69,8 +69,14 @@ module.exports = {
     rule(
       'plugin-dependencies',
       'A bundled plugin needs nothing but the package, zod, Node and types of @langchain/core.',
-      { path: '^plugins/' },
+      { path: '^plugins/', pathNot: '^plugins/mcp/connection[.]ts$' },
       { path: 'node_modules/', pathNot: 'node_modules/(zod|@langchain/core)/' },
+    ),
+    rule(
+      'mcp-speaks-the-protocol',
+      'Of the plugins, one file of mcp loads the adapters, when a server is configured.',
+      { path: '^plugins/mcp/connection[.]ts$' },
+      { path: 'node_modules/', pathNot: 'node_modules/(zod|@langchain/(core|mcp-adapters))/' },
     ),
     rule(
       'plugin-langchain-types-only',
