@@ -55,6 +55,8 @@ export interface Models {
   close(): Promise<void>;
 }
 
+/** Of a request: `modelKwargs` would be laid over what the host has decided. */
+const DECIDED_HERE: ReadonlySet<string> = new Set(['model', 'messages', 'max_tokens', 'max_completion_tokens', 'stream', 'stream_options']);
 /** Some clients insist on a key; servers that need none ignore it. */
 const NO_KEY = 'none';
 
@@ -85,11 +87,12 @@ export function createModels(options: ModelsOptions): Models {
   }
 
   /** `streaming` is left away whatever was asked: true downloads a tokenizer, false turns `stream()` off. */
-  function buildRole(role: ModelRole, { streaming: _, ...params }: ChatOpenAIFields, hooks?: CallHooks): ChatModel {
+  function buildRole(role: ModelRole, { streaming: _, modelKwargs, ...params }: ChatOpenAIFields, hooks?: CallHooks): ChatModel {
     const most = own(maxTokens, keyOf(role));
     const wanted = params.maxTokens ?? most;
     const limit = most === undefined || wanted === undefined ? wanted : wanted > 0 ? Math.min(wanted, most) : most;
-    const fields = { ...params, ...(limit === undefined ? {} : { maxTokens: limit }) };
+    const further = Object.fromEntries(Object.entries(modelKwargs ?? {}).filter(([name]) => !DECIDED_HERE.has(name)));
+    const fields = { ...params, modelKwargs: further, ...(limit === undefined ? {} : { maxTokens: limit }) };
     const name = params.model ?? nameOf(role);
     const others = (own(fallbacks, keyOf(role)) ?? []).filter((other) => other !== name);
     const standIns = others.map((other) => build(other, fields));

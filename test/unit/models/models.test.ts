@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
 import { createModels } from '../../../src/models/models.ts';
 import { addUsage, readUsage } from '../../../src/models/usage.ts';
@@ -28,6 +29,26 @@ test("the library's retries stay off and streaming stays as the library has it, 
   };
 
   expect([model.streaming, model.disableStreaming, model.caller.maxRetries]).toEqual([false, false, 0]);
+});
+
+test('what is asked beside the known parameters changes nothing that the operator has decided', () => {
+  const limited = createModels({ clock: fakeClock(), apiKey: 'k', roles: { main: 'big' }, maxTokens: { main: 10 }, idleTimeoutMs: 1 });
+  const modelKwargs = { model: 'dear', max_tokens: 9_999, max_completion_tokens: 9_999, messages: [], reasoning_effort: 'low' };
+  const model = limited.get('main', { modelKwargs }) as unknown as { invocationParams(options: object): object };
+
+  const { model: name, max_tokens, max_completion_tokens, messages, reasoning_effort } = model.invocationParams({}) as typeof modelKwargs;
+
+  expect({ name, max_tokens, max_completion_tokens, messages, reasoning_effort }).toEqual({
+    ...{ name: 'big', max_tokens: 10, max_completion_tokens: undefined, messages: undefined },
+    reasoning_effort: 'low',
+  });
+});
+
+test('a model that is printed shows no key (G12)', () => {
+  const keyed = createModels({ clock: fakeClock(), apiKey: 'sk-the-operators', roles: { main: 'big' }, idleTimeoutMs: 1 });
+
+  expect(inspect({ model: keyed.get('main') }, { depth: 10 })).toBe('{ model: ChatModel { big } }');
+  expect(JSON.stringify(keyed.get('main'))).not.toContain('sk-the-operators');
 });
 
 test('the list names the default once', () => {
