@@ -105,7 +105,7 @@ function planInClone(name: string, here: string): Scaffold {
     commands: [
       `${back === '' ? '' : `cd ${back} && `}npx vitest run --project unit test/unit/plugins/${name}.test.ts`,
       'npx tsc -p .',
-      `PLUGINS=./plugins/${name}/plugin.ts npm run dev`,
+      `PLUGINS=./plugins/${name}/plugin.ts npm run demo`,
     ],
   };
 }

@@ -9,7 +9,7 @@ import { getSynapse } from '../../../../synapse-dev/homeserver/get-synapse.ts';
 import { SetupError } from '../../../../synapse-dev/homeserver/setup-problem.ts';
 import { type Homeserver, startSynapse } from '../../../../synapse-dev/homeserver/start-synapse.ts';
 import { startModelServerProcess } from '../../../../synapse-dev/model/process.ts';
-import { type Config, readConfig, readEnvironment } from '../../../config.ts';
+import { describeConfig, type Environment, readConfig, readEnvironment } from '../../../config.ts';
 import { createLogger } from '../../../observe/logger.ts';
 import { systemClock } from '../../../system-clock.ts';
 import type { Oracle } from '../../main.ts';
@@ -50,7 +50,8 @@ const RATE_LIMIT = '1000';
 export async function startDemo(options: StartDemoOptions): Promise<Demo> {
   const { folder, encrypted, signal, cleanup, progress, onFatal } = options;
   const began = systemClock.monotonic();
-  const choice = await chooseModel(readEnvironment(), signal);
+  const environment = readEnvironment();
+  const choice = await chooseModel(environment, signal);
   const ports = await keepPorts(options);
   const install = await getSynapse({ onProgress: progress, signal });
   if (!install.ok) throw new SetupError(install.error);
@@ -87,8 +88,8 @@ export async function startDemo(options: StartDemoOptions): Promise<Demo> {
   signal.throwIfAborted();
 
   progress(`starting the oracle, its log is ${folder.oracleLog}`);
-  const config = buildConfig({ folder, homeserver, ports, model });
-  const oracle = await startOracleWithLog(config, folder, cleanup);
+  const settings = { ...choosePluginSettings(environment), ...buildSettings({ folder, homeserver, ports, model }) };
+  const oracle = await startOracleWithLog({ settings, folder, cleanup });
   const up = Promise.all([oracle.sidecarUrl, oracle.ready]);
   // Looked at below; a failure that comes while the person signs in must not end the process before everything is stopped.
   up.catch(() => undefined);
@@ -132,16 +133,28 @@ async function startModel(choice: ModelChoice, cleanup: AsyncDisposableStack): P
   return { name: DEMO_MODEL, baseUrl: server.baseUrl, own: true };
 }
 
-interface ConfigParts {
+interface SettingParts {
   readonly folder: DemoFolder;
   readonly homeserver: Homeserver;
   readonly ports: DemoPorts;
   readonly model: Demo['model'] & { readonly apiKey?: string };
 }
 
+/**
+ * Whoever names plugins wants to try them here, with the plugins' own settings: what is an oracle's stays out, and nothing costs credits. Nobody else's
+ * environment is looked at.
+ */
+function choosePluginSettings(environment: Environment): Environment {
+  const { PLUGINS = '', FEATURES } = environment;
+  if (PLUGINS === '') return {};
+  const ofOracles = new Set(describeConfig().map(({ name }) => name));
+  const own = Object.entries(environment).filter(([name]) => !ofOracles.has(name) && !/^MODEL_/u.test(name));
+  return { ...Object.fromEntries(own), PLUGINS, DISABLE_CREDITS: 'true', ...(FEATURES === undefined ? {} : { FEATURES }) };
+}
+
 /** Nothing but what stands here: settings of the person's own oracle in the environment are not meant for the demo. */
-function buildConfig({ folder, homeserver, ports, model }: ConfigParts): Config {
-  const config = readConfig({
+function buildSettings({ folder, homeserver, ports, model }: SettingParts): Environment {
+  return {
     MATRIX_BASE_URL: homeserver.baseUrl,
     MATRIX_SERVER_NAME: homeserver.serverName,
     MATRIX_AS_TOKEN: folder.state.asToken,
@@ -158,17 +171,22 @@ function buildConfig({ folder, homeserver, ports, model }: ConfigParts): Config 
     PORT: String(ports.sidecar),
     PUBLIC_URL: `http://127.0.0.1:${ports.sidecar}`,
     METRICS_PORT: String(ports.metrics),
-  });
-  if (!config.ok) throw configError(config.error);
-  return config.value;
+  };
 }
 
-async function startOracleWithLog(config: Config, folder: DemoFolder, cleanup: AsyncDisposableStack): Promise<Oracle> {
+interface LoggedOracle {
+  readonly settings: Environment;
+  readonly folder: DemoFolder;
+  readonly cleanup: AsyncDisposableStack;
+}
+async function startOracleWithLog({ settings, folder, cleanup }: LoggedOracle): Promise<Oracle> {
+  const config = readConfig(settings);
+  if (!config.ok) throw configError(config.error);
   const log = openSync(folder.oracleLog, 'w', 0o600);
   cleanup.defer(() => closeSync(log));
   const logger = createLogger({ level: 'info', format: 'json', destination: { write: (line) => void writeSync(log, line) } });
   const { startOracle } = await import('../../main.ts');
-  const oracle = await startOracle({ config, logger, clock: systemClock });
+  const oracle = await startOracle({ config: config.value, environment: settings, logger, clock: systemClock });
   cleanup.defer(() => oracle.stop());
   return oracle;
 }

@@ -77,7 +77,7 @@ test('in a clone it makes a folder of plugins/ and a test beside the others', { 
   writeFileSync(join(clone, 'tsconfig.test.json'), JSON.stringify({ extends: './tsconfig.json', include: ['plugins/shopping-list'] }));
   await run('tsc', ['-p', 'tsconfig.test.json'], inClone);
 
-  expect(made.stdout).toContain('PLUGINS=./plugins/shopping-list/plugin.ts npm run dev');
+  expect(made.stdout).toContain('PLUGINS=./plugins/shopping-list/plugin.ts npm run demo');
   expect(readdirSync(join(clone, 'plugins/shopping-list')).toSorted()).toEqual(['README.md', 'plugin.ts']);
   expect(tested.stdout).toContain('6 passed');
   await expect(run(process.execPath, [...program, 'plugin', 'new', 'shopping-list'], inClone)).rejects.toThrow(/exists/u);
