@@ -6,7 +6,6 @@ import type { RoomId } from '../ids.ts';
 import type { Models } from '../models/models.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { PluginHost } from '../plugin-host/plugin-host.ts';
-import type { PluginRegistry } from '../plugin-host/plugin-registry.ts';
 import type { ToolMarks } from '../runs/tool-marks.ts';
 import type { ContextServices } from '../runtime-context/build-runtime-context.ts';
 import type { MatrixAccess } from '../runtime-context/matrix-access.ts';
@@ -27,11 +26,9 @@ export interface MainRunnerOptions {
   readonly marks: ToolMarks;
   readonly models: Models;
   /** What survived boot resolution. */
-  readonly host?: PluginHost;
-  /** In place of a host: plugins that are all loaded from the start. */
-  readonly registry?: PluginRegistry;
-  /** What contexts of plugins stand on; without it their storage, blobs and secrets are missing. */
-  readonly services?: ContextServices;
+  readonly host: PluginHost;
+  /** What contexts of plugins stand on. */
+  readonly services: ContextServices;
   readonly matrix: MatrixAccess;
   readonly authority: Pick<RunAuthority, 'judge' | 'actingGrants'>;
   readonly downstream: Downstream;

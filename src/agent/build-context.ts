@@ -33,7 +33,7 @@ export function buildContext(turn: Turn, asked: ContextAsked): RuntimeContext {
   return buildRuntimeContext({
     run,
     now: () => clock.now(),
-    ...(options.services === undefined ? { plugins: turn.host.names, config: turn.host.configOf(plugin) } : { services: options.services }),
+    services: options.services,
     models: options.models,
     matrix: options.matrix,
     downstream: options.downstream,

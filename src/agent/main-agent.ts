@@ -17,7 +17,6 @@ import { buildContextBudget } from './context-budget.ts';
 import type { Loop } from './loop.ts';
 import { buildMetaTools } from './meta-tools.ts';
 import { complete, cost, readFailure } from './outcome.ts';
-import { buildRegistryHost } from './registry-host.ts';
 import { buildInput, buildPrompts, type Earlier, readEarlier } from './resume.ts';
 import { FREE } from './spending.ts';
 import { nameIn, startLoop } from './start-turn.ts';
@@ -76,9 +75,7 @@ export function createMainRunner(options: MainRunnerOptions): MainRunner {
 }
 
 function buildParts(options: MainRunnerOptions): AgentParts {
-  const { registry } = options;
-  const host = options.host ?? (registry === undefined ? undefined : buildRegistryHost(registry));
-  if (host === undefined) throw new Error('the runner needs a plugin host');
+  const { host } = options;
   const tools = new Map<string, AgentTool>(host.tools);
   for (const agent of host.subAgents.values()) tools.set(agent.toolName, buildSubAgentTool(agent));
   for (const tool of buildMetaTools(host)) tools.set(tool.definition.name, tool);

@@ -9,7 +9,7 @@ import { OracleError, refusal } from '../errors.ts';
 import { canonicalJson, type JsonObject, sha256Base64Url } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
-import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
+import type { RegisteredTool } from '../plugin-host/registered-tool.ts';
 import type { FrameData, Run } from '../runs/run.ts';
 import type { ToolCallKey, ToolMarks } from '../runs/tool-marks.ts';
 import { jsonWithoutSecrets } from '../runs/without-secrets.ts';

@@ -4,7 +4,7 @@
  * taken back. Without this a bystander, or a web page, could have the oracle act with somebody else's rights.
  */
 import { type BaseMessage, ToolMessage } from '@langchain/core/messages';
-import type { RegisteredTool } from '../plugin-host/plugin-registry.ts';
+import type { RegisteredTool } from '../plugin-host/registered-tool.ts';
 import type { Run } from '../runs/run.ts';
 import type { TranscriptEntry } from '../sessions/transcript.ts';
 import { isBelow } from '../turn/principal.ts';

@@ -69,7 +69,7 @@ export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; 
     toolCalls: 0,
     innerModelCalls: 0,
     usage: undefined,
-    redactor: createRedactor(parts.options.services?.secrets.known(job.run.roomId, job.run.matrixUserId)),
+    redactor: createRedactor(parts.options.services.secrets.known(job.run.roomId, job.run.matrixUserId)),
     consumed: undefined,
     consumedIds: new Set(),
     userContext: Object.freeze({}),

@@ -12,8 +12,8 @@ import { buildPluginRoutes } from './build-plugin-routes.ts';
 import { collectForRequest } from './collect-for-request.ts';
 import type { BuildPluginHost, LoadedPlugin, PluginHost, PluginHostOptions, RegisteredSubAgent, SharedReader } from './plugin-host.ts';
 import { createPluginLogger } from './plugin-logger.ts';
-import type { RegisteredTool } from './plugin-registry.ts';
 import { type Fault, RESERVED, registerSubAgent, registerTool } from './register-tools.ts';
+import type { RegisteredTool } from './registered-tool.ts';
 import { hookFailed } from './resolve-plugins.ts';
 import { withinTime } from './within-time.ts';
 

@@ -5,8 +5,8 @@
 import { LIMITS } from '../limits.ts';
 import type { RuntimeContext } from '../runtime-context/runtime-context.ts';
 import type { LoadedPlugin, PluginHost, PluginHostOptions, RegisteredSubAgent, RequestContributions } from './plugin-host.ts';
-import type { RegisteredTool } from './plugin-registry.ts';
 import { type Fault, RESERVED, registerSubAgent, registerTool } from './register-tools.ts';
+import type { RegisteredTool } from './registered-tool.ts';
 import { withinTime } from './within-time.ts';
 
 interface AtBoot extends Pick<PluginHost, 'tools' | 'subAgents'> {

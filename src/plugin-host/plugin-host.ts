@@ -19,7 +19,7 @@ import type { Result } from '../result.ts';
 import type { ReadonlyState, RuntimeContext } from '../runtime-context/runtime-context.ts';
 import type { Clock } from '../time.ts';
 import type { BootProblem } from './boot-problem.ts';
-import type { RegisteredTool } from './plugin-registry.ts';
+import type { RegisteredTool } from './registered-tool.ts';
 import type { PluginPlan } from './resolve-plugins.ts';
 
 export interface LoadedPlugin {

@@ -8,7 +8,7 @@ import { readSubAgent, type SubAgentDefinition } from '../plugin-api/define-sub-
 import { type AnyTool, readTool } from '../plugin-api/define-tool.ts';
 import { err, ok, type Result } from '../result.ts';
 import type { RegisteredSubAgent } from './plugin-host.ts';
-import type { RegisteredTool } from './plugin-registry.ts';
+import type { RegisteredTool } from './registered-tool.ts';
 
 /** Who has a name; the runtime has the names of its own tools. */
 export type TakenNames = ReadonlyMap<string, string>;

@@ -2,26 +2,29 @@
  * G16: what a turn costs in a thread of 2,000 messages beside one of 20. Real store, ledger, frames, agent and checkpoints on a real disk; the
  * model answers at once and is shown the same number of messages in both, so what differs is what the length of the thread costs.
  */
+
 import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Sqlite from 'better-sqlite3';
 import { createMainRunner } from '../../src/agent/main-agent.ts';
+import { openPluginServices } from '../../src/app/plugin-services.ts';
 import { createRunIds, type EventId, type PrincipalId, type RoomId, sessionIdOf, type UserId } from '../../src/ids.ts';
 import { createModels } from '../../src/models/models.ts';
 import { createLogger } from '../../src/observe/logger.ts';
-import { buildPluginRegistry } from '../../src/plugin-host/plugin-registry.ts';
 import { executeRun } from '../../src/runs/execute-run.ts';
 import { createFrameReader } from '../../src/runs/frames.ts';
 import { createInputs } from '../../src/runs/inputs.ts';
 import { createRuns } from '../../src/runs/ledger.ts';
 import { createToolMarks } from '../../src/runs/tool-marks.ts';
+import type { MatrixAccess } from '../../src/runtime-context/matrix-access.ts';
 import { createSessions } from '../../src/sessions/sessions.ts';
 import { createTranscript } from '../../src/sessions/transcript.ts';
 import { openStore } from '../../src/store/store.ts';
 import { systemClock } from '../../src/system-clock.ts';
 import { NO_GRANTS, type Principal } from '../../src/turn/principal.ts';
 import { startModelServerProcess } from '../../synapse-dev/model/process.ts';
+import { hostOf } from '../fakes/plugin-host.ts';
 import { median, round } from './measure.ts';
 
 const TURNS = 60;
@@ -73,24 +76,33 @@ async function openThread(messages: number, modelUrl: string) {
   const sessions = createSessions({ store });
   const runs = createRuns({ store, fence: 1 });
   const models = createModels({ clock, baseUrl: modelUrl, apiKey: 'none', roles: { main: 'bench' }, idleTimeoutMs: 30_000 });
-  const registry = buildPluginRegistry([], {});
-  if (!registry.ok) throw new Error(registry.error.join());
+  const host = await hostOf([]);
+  const matrix: MatrixAccess = {
+    send: () => Promise.reject(new Error('no tool sends here')),
+    roomState: async () => [],
+    event: async () => ({}),
+    readFile: async () => Promise.reject(new Error('no files here')),
+    uploadFile: async () => Promise.reject(new Error('no files here')),
+    mayUserSend: async () => false,
+    areJoined: async () => false,
+  };
   const runner = createMainRunner({
     clock,
     logger,
     transcript,
     marks: createToolMarks({ store, clock }),
     models,
-    registry: registry.value,
-    matrix: {
-      send: () => Promise.reject(new Error('no tool sends here')),
-      roomState: async () => [],
-      event: async () => ({}),
-      readFile: async () => Promise.reject(new Error('no files here')),
-      uploadFile: async () => Promise.reject(new Error('no files here')),
-      mayUserSend: async () => false,
-      areJoined: async () => false,
-    },
+    host,
+    services: await openPluginServices({
+      config: { dataDir: dir, secretsKeyFile: undefined },
+      host,
+      store,
+      matrix,
+      signing: null,
+      clock,
+      logger,
+    }),
+    matrix,
     authority: { judge: () => null, actingGrants: () => [] },
     downstream: {
       hasSigningKey: () => false,

@@ -23,8 +23,7 @@ import { createInbox, type Inbox } from '../../src/inbox/inbox.ts';
 import { isJsonObject } from '../../src/json.ts';
 import { createModels, type Models } from '../../src/models/models.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
-import { defineOraclePlugin } from '../../src/plugin-api/define-oracle-plugin.ts';
-import { buildPluginRegistry } from '../../src/plugin-host/plugin-registry.ts';
+import { type AnyOraclePlugin, defineOraclePlugin } from '../../src/plugin-api/define-oracle-plugin.ts';
 import { ok } from '../../src/result.ts';
 import { type FrameRow, readFrameRow } from '../../src/runs/compact-frames.ts';
 import { createToolMarks } from '../../src/runs/tool-marks.ts';
@@ -193,24 +192,18 @@ export async function openWorld(options: WorldOptions = {}) {
     });
     return { bare: wrap(inner.bare), as: (identity) => wrap(inner.as(identity)), close: inner.close };
   }
-  function buildAgent(process: Incarnation, agent: LoadAgentOptions): { runner: MainRunner; models: Models } {
-    const models = createModels({
-      clock: agent.clock,
-      baseUrl: model.baseUrl,
-      apiKey: 'sk-test',
-      roles: { main: 'demo' },
-      idleTimeoutMs: 10 * 60_000,
-    });
-    const plugin = defineOraclePlugin({
+  function buildPlugin(process: Incarnation): AnyOraclePlugin {
+    return defineOraclePlugin({
       name: 'notes',
       version: '1.0.0',
-      manifest: { title: 'Notes', summary: 'Writes notes.', whenToUse: [] },
+      manifest: { title: 'Notes', summary: 'Writes notes.', whenToUse: ['Something is to be kept.'], visibility: 'always' },
       getTools: () => [
         tool({
           name: 'write_note',
           description: 'Writes a note down.',
           schema: z.object({ note: z.string() }),
           effect: 'write',
+          reach: 'own',
           handler: async ({ note }) => {
             if (process.dead) return never();
             effects.push(note);
@@ -220,15 +213,24 @@ export async function openWorld(options: WorldOptions = {}) {
         }),
       ],
     });
-    const registry = buildPluginRegistry([plugin], {});
-    if (!registry.ok) throw new Error(registry.error.join('; '));
+  }
+  function buildAgent(process: Incarnation, agent: LoadAgentOptions): { runner: MainRunner; models: Models } {
+    const models = createModels({
+      clock: agent.clock,
+      baseUrl: model.baseUrl,
+      apiKey: 'sk-test',
+      roles: { main: 'demo' },
+      idleTimeoutMs: 10 * 60_000,
+    });
     const runner = createMainRunner({
       clock: agent.clock,
       logger: agent.logger,
       transcript: agent.transcript,
       marks: createToolMarks({ store: agent.store, clock: agent.clock }),
       models,
-      registry: registry.value,
+      host: agent.host,
+      services: agent.services,
+      spending: agent.spending,
       matrix: agent.matrix,
       authority: agent.authority,
       downstream: agent.downstream,
@@ -300,6 +302,7 @@ export async function openWorld(options: WorldOptions = {}) {
       inbox,
       metrics: createMetrics(),
       appserviceUrl: 'http://127.0.0.1:1',
+      plugins: [buildPlugin(process)],
       onFatal: (reason) => {
         throw new Error(reason);
       },

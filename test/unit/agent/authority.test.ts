@@ -1,6 +1,7 @@
 /**
  * From the event to the tool with the real agent, database and checks (only rooms and model are fakes): what a run may do, and what stops it.
  */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,7 +13,6 @@ import type { UserId } from '../../../src/ids.ts';
 import { createModels } from '../../../src/models/models.ts';
 import { defineOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import type { AnyTool } from '../../../src/plugin-api/define-tool.ts';
-import { buildPluginRegistry } from '../../../src/plugin-host/plugin-registry.ts';
 import { createToolMarks } from '../../../src/runs/tool-marks.ts';
 import type { MatrixAccess } from '../../../src/runtime-context/matrix-access.ts';
 import { writeAudit } from '../../../src/turn/audit.ts';
@@ -22,8 +22,10 @@ import { mintGrant, newNonce, type Signer, signContent } from '../../../src/ucan
 import { keyFromSeed } from '../../../src/ucan/signing-key.ts';
 import { createGate, heldReply, type Reply, textReply, toolCallsReply } from '../../../synapse-dev/model/reply.ts';
 import { startModelServer } from '../../../synapse-dev/model/server.ts';
+import { fakeServices } from '../../fakes/context-services.ts';
 import { ALICE_KEY, buildCore, MALLORY_KEY, ORACLE_KEY } from '../../fakes/core.ts';
 import { ALICE, BOB, eventId, ROOM } from '../../fakes/events.ts';
+import { hostOf } from '../../fakes/plugin-host.ts';
 import { noDownstream, noMatrix, tool } from './turn-fixture.ts';
 
 const closers: (() => unknown)[] = [];
@@ -47,7 +49,7 @@ async function openWorld(more: { tools?: readonly AnyTool[]; matrix?: Partial<Ma
   const plugin = defineOraclePlugin({
     name: 'test',
     version: '1.0.0',
-    manifest: { title: 'Test', summary: 'Tools of the test.', whenToUse: [] },
+    manifest: { title: 'Test', summary: 'Tools of the test.', whenToUse: ['Always.'], visibility: 'always' },
     getTools: () => [
       effect('look', {}),
       effect('set_topic', { effect: 'write', reach: 'external' }),
@@ -68,8 +70,7 @@ async function openWorld(more: { tools?: readonly AnyTool[]; matrix?: Partial<Ma
       ...(more.tools ?? []),
     ],
   });
-  const registry = buildPluginRegistry([plugin], {});
-  if (!registry.ok) throw new Error(registry.error.join());
+  const host = await hostOf([plugin]);
   const start = () => {
     const runner = createMainRunner({
       clock: core.clock,
@@ -77,7 +78,8 @@ async function openWorld(more: { tools?: readonly AnyTool[]; matrix?: Partial<Ma
       transcript: core.transcript,
       marks: createToolMarks({ store: core.store, clock: core.clock }),
       models,
-      registry: registry.value,
+      host,
+      services: { ...fakeServices({ store: core.store }), host },
       matrix: { ...noMatrix, ...more.matrix },
       authority: core.authority,
       downstream: noDownstream,

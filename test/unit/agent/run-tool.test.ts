@@ -4,24 +4,21 @@ import { buildFrameArguments, hashArguments, runTool, type ToolRunOptions } from
 import { LIMITS } from '../../../src/limits.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
 import type { AnyTool } from '../../../src/plugin-api/define-tool.ts';
-import { buildPluginRegistry } from '../../../src/plugin-host/plugin-registry.ts';
+import { buildParameters } from '../../../src/plugin-host/register-tools.ts';
 import type { FrameData } from '../../../src/runs/run.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { fakeMarks, fakeRun, tool } from './turn-fixture.ts';
 
 function setUp(definition: AnyTool) {
-  const registry = buildPluginRegistry(
-    [{ name: 'p', version: '1', manifest: { title: '', summary: '', whenToUse: [] }, getTools: () => [definition] }],
-    {},
-  );
-  if (!registry.ok) throw new Error(registry.error.join());
+  const { name, schema } = definition;
+  const tools = new Map([[name, { plugin: 'p', definition, parameters: buildParameters(schema) }]]);
   const clock = fakeClock();
   const marks = fakeMarks();
   const stop = new AbortController();
   const frames: FrameData['tool_call'][] = [];
   const options: ToolRunOptions = {
     run: fakeRun(),
-    tools: registry.value.tools,
+    tools,
     marks,
     knownCalls: new Set(),
     clock,

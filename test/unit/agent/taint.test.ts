@@ -2,7 +2,7 @@ import { AIMessage, HumanMessage, ToolMessage } from '@langchain/core/messages';
 import { expect, test } from 'vitest';
 import { buildArtifact, createTaint, hasForeignResult, isForeignEntry } from '../../../src/agent/taint.ts';
 import type { PrincipalId } from '../../../src/ids.ts';
-import type { RegisteredTool } from '../../../src/plugin-host/plugin-registry.ts';
+import type { RegisteredTool } from '../../../src/plugin-host/registered-tool.ts';
 import type { TranscriptEntry } from '../../../src/sessions/transcript.ts';
 
 const ALICE = 'did:key:zAlice' as PrincipalId;

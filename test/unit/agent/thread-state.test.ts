@@ -38,7 +38,7 @@ const count = (args = {}) => toolCallsReply({ name: 'count', args });
 
 describe('fields of plugins', () => {
   test('are there for the next call of the turn, for later turns and after a restart', async () => {
-    bench = await startBench({ plugins: [counter], withServices: true });
+    bench = await startBench({ plugins: [counter] });
     bench.server.enqueue(count({ note: 'x' }), count(), textReply('ok'), count(), textReply('ok'));
 
     const first = await bench.execute();
@@ -50,7 +50,7 @@ describe('fields of plugins', () => {
   });
 
   test('of parallel calls are merged', async () => {
-    bench = await startBench({ plugins: [counter], withServices: true });
+    bench = await startBench({ plugins: [counter] });
     bench.server.enqueue(
       toolCallsReply({ name: 'count', args: { note: 'a' } }, { name: 'count', args: {} }),
       textReply('ok'),
@@ -63,7 +63,7 @@ describe('fields of plugins', () => {
   });
 
   test('in a group are the person’s, not the room’s (G13)', async () => {
-    bench = await startBench({ plugins: [counter], withServices: true });
+    bench = await startBench({ plugins: [counter] });
     bench.server.enqueue(count({ note: 'of Alice' }), textReply('ok'), count(), textReply('ok'), count(), textReply('ok'));
     const inGroup = { direct: false, owner: '!room:test' as OwnerId };
     await bench.execute({ run: fakeRun(inGroup) });
@@ -75,7 +75,7 @@ describe('fields of plugins', () => {
   });
 
   test('that a tainted run has written taint the run that reads them (G8)', async () => {
-    bench = await startBench({ plugins: [counter], withServices: true });
+    bench = await startBench({ plugins: [counter] });
     bench.server.enqueue(count(), textReply('ok'), count(), textReply('ok'));
     await bench.execute({ run: fakeRun({ tainted: true }) });
 
@@ -91,7 +91,7 @@ describe('fields of plugins', () => {
       getSubAgents: () => [{ name: 'adder', description: 'd', systemPrompt: 's', tools: counter.getTools?.({} as never) as never }],
       getRequestTools: counter.getTools as never,
     });
-    bench = await startBench({ plugins: [agent], withServices: true });
+    bench = await startBench({ plugins: [agent] });
     bench.server.enqueue(
       toolCallsReply({ name: 'call_adder', args: { task: 'add' } }),
       count({ note: 'inside' }),

@@ -12,8 +12,9 @@ import { createTranscript } from '../../../src/sessions/transcript.ts';
 import { openStore, type Store } from '../../../src/store/store.ts';
 import { systemClock } from '../../../src/system-clock.ts';
 import { textReply, toolCallsReply } from '../../../synapse-dev/model/reply.ts';
+import { hostOf } from '../../fakes/plugin-host.ts';
 import { echo, onDemand, plugin, recordingMiddleware } from './recording-plugin.ts';
-import { type Bench, fakeRun, hostOf, startBench, tool } from './turn-fixture.ts';
+import { type Bench, fakeRun, startBench, tool } from './turn-fixture.ts';
 
 const FACTS = {
   oracleName: 'Oracle',

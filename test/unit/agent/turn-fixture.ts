@@ -20,9 +20,6 @@ import { createModels, type Models } from '../../../src/models/models.ts';
 import { createLogger } from '../../../src/observe/logger.ts';
 import { type AnyOraclePlugin, defineOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import type { AnyTool, ToolDefinition } from '../../../src/plugin-api/define-tool.ts';
-import { buildPluginHost } from '../../../src/plugin-host/build-plugin-host.ts';
-import type { PluginHost } from '../../../src/plugin-host/plugin-host.ts';
-import { resolvePlugins } from '../../../src/plugin-host/resolve-plugins.ts';
 import { err } from '../../../src/result.ts';
 import { EMPTY_FOLD, type FoldedRun, type Frame, type FrameData, foldFrame, type Run } from '../../../src/runs/run.ts';
 import type { RunJob, RunOutcome, RunOutput } from '../../../src/runs/runner.ts';
@@ -36,6 +33,7 @@ import { NO_GRANTS } from '../../../src/turn/principal.ts';
 import type { Downstream } from '../../../src/ucan/downstream.ts';
 import { type ModelServer, startModelServer } from '../../../synapse-dev/model/server.ts';
 import { fakeServices } from '../../fakes/context-services.ts';
+import { hostOf } from '../../fakes/plugin-host.ts';
 
 export const tool = <S extends z.ZodObject>(definition: ToolDefinition<S>): AnyTool => definition as unknown as AnyTool;
 
@@ -173,26 +171,10 @@ export interface Bench {
   close(): Promise<void>;
 }
 
-/** The host that boot resolution makes of these plugins. */
-export async function hostOf(plugins: readonly AnyOraclePlugin[], clock: Clock = systemClock): Promise<PluginHost> {
-  const plan = resolvePlugins(
-    plugins.map((plugin) => ({ plugin, origin: 'given' as const })),
-    {},
-    {},
-  );
-  if (!plan.ok) throw new Error(plan.error.map(({ message }) => message).join('; '));
-  const logger = createLogger({ level: 'silent', format: 'json' });
-  const host = await buildPluginHost(plan.value, { identity: { name: 'Oracle', did: 'did:key:zOracle', entityDid: null }, logger, clock });
-  if (!host.ok) throw new Error(host.error.map(({ message }) => message).join('; '));
-  return host.value;
-}
-
 export async function startBench(
   more: {
     tools?: readonly AnyTool[];
     plugins?: readonly AnyOraclePlugin[];
-    /** What contexts stand on, with fakes of every store. */
-    withServices?: boolean;
     options?: Partial<MainRunnerOptions>;
     idleTimeoutMs?: number;
     clock?: Clock;
@@ -229,7 +211,7 @@ export async function startBench(
       marks,
       models,
       host,
-      ...(more.withServices === true ? { services: { ...fakeServices(), host } } : {}),
+      services: { ...fakeServices(), host },
       matrix: noMatrix,
       authority: { judge: () => null, actingGrants: () => [] },
       downstream: noDownstream,

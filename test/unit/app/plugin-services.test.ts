@@ -1,13 +1,13 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { buildRegistryHost } from '../../../src/agent/registry-host.ts';
 import { openPluginServices } from '../../../src/app/plugin-services.ts';
 import type { PrincipalId } from '../../../src/ids.ts';
 import { keyFromSeed } from '../../../src/ucan/signing-key.ts';
 import { fakeClock } from '../../fakes/fake-clock.ts';
 import { fakeLogger } from '../../fakes/fake-logger.ts';
 import { memoryStore, tempFolder } from '../../fakes/memory-store.ts';
+import { hostOf } from '../../fakes/plugin-host.ts';
 import { noMatrix } from '../agent/turn-fixture.ts';
 
 const OWNER = { plugin: 'p', principal: 'did:key:zAlice' as PrincipalId };
@@ -18,11 +18,10 @@ function setUp(more: { secretsKeyFile?: string; signing?: ReturnType<typeof keyF
     store: memoryStore(),
     clock: fakeClock(),
     logger: fakeLogger(),
-    host: buildRegistryHost({ names: new Set(), plugins: [], tools: new Map() }),
     matrix: noMatrix,
     signing: more.signing ?? null,
   };
-  return { dataDir, open: () => openPluginServices(options) };
+  return { dataDir, open: async () => openPluginServices({ ...options, host: await hostOf([]) }) };
 }
 
 test.each([undefined, keyFromSeed(new Uint8Array(32).fill(7))])(

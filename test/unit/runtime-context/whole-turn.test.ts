@@ -11,7 +11,8 @@ import type { RunOutcome } from '../../../src/runs/runner.ts';
 import type { RuntimeContext } from '../../../src/runtime-context/runtime-context.ts';
 import { textReply, toolCallsReply } from '../../../synapse-dev/model/reply.ts';
 import { fakeServices } from '../../fakes/context-services.ts';
-import { type Bench, fakeRun, hostOf, resultsOf, startBench, tool } from '../agent/turn-fixture.ts';
+import { hostOf } from '../../fakes/plugin-host.ts';
+import { type Bench, fakeRun, resultsOf, startBench, tool } from '../agent/turn-fixture.ts';
 
 const PROBE = toolCallsReply({ name: 'probe', args: {} });
 const benches: Bench[] = [];
