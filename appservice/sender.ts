@@ -136,10 +136,9 @@ export function createSender(options: SenderOptions): Sender {
     const limit = (outageAttempts > 0 ? PROBES : MAX_IN_FLIGHT) + Math.min(sealing, MAX_SEALING) - busy.size;
     if (limit > 0) {
       let free = limit;
-      for (const row of outbox.due(clock.now(), {
-        limit: Math.min(MAX_LOOKED_AT, limit + behind.size * MAX_IN_FLIGHT),
-        busy: new Set(busy.keys()),
-      })) {
+      // Behind a message that others must not overtake may stand many, and behind those somebody else's.
+      const someWait = behind.size > 0 || [...sending.values()].some(({ left }) => !left);
+      for (const row of outbox.due(clock.now(), { limit: someWait ? MAX_LOOKED_AT : limit, busy: new Set(busy.keys()) })) {
         if (free === 0) break;
         const place = placeOf(row);
         if (place !== null && mustWait(place, row.seq)) continue;
