@@ -213,6 +213,7 @@ export function createTestRuntime(options: TestRuntimeOptions): TestRuntime {
               tool: tool.name,
               mayWriteExternally: tool.effect === 'write' && tool.reach === 'external',
               capability: tool.capability,
+              untrusted: tool.untrusted,
             },
           }),
     });

@@ -7,7 +7,11 @@ import { applyChange, buildSection, changeSchema, type Preferences, preferencesS
 
 const KEY = 'preferences';
 const read = async (storage: PluginStorage): Promise<Preferences> => readPreferences(await storage.get(KEY));
-const write = (storage: PluginStorage, preferences: Preferences): Promise<void> => storage.put(KEY, JSON.stringify(preferences));
+/** Where nothing is left the row goes as well: whoever had part in it has none any more (DESIGN §5 "Taint"). */
+async function write(storage: PluginStorage, preferences: Preferences): Promise<void> {
+  if (Object.keys(preferences).length === 0) await storage.delete(KEY);
+  else await storage.put(KEY, JSON.stringify(preferences));
+}
 
 export const setPreferences = defineTool({
   name: 'set_user_preferences',

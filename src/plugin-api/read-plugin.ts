@@ -47,6 +47,14 @@ const MAX_FAULTS = 10;
 
 /** The very object that was given, not a copy: hooks of a class need their `this`. */
 export function readPlugin(value: unknown): AnyOraclePlugin | { readonly faults: readonly string[] } {
+  try {
+    return readForm(value);
+  } catch (error) {
+    return { faults: [`it cannot be read (${error instanceof Error ? error.name : 'it threw'})`] };
+  }
+}
+
+function readForm(value: unknown): AnyOraclePlugin | { readonly faults: readonly string[] } {
   if (typeof value !== 'object' || value === null) return { faults: ['it is no object made with defineOraclePlugin'] };
   const parsed = pluginForm.safeParse(value);
   const faults = parsed.success ? [] : parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'it'}: ${message}`);

@@ -102,3 +102,13 @@ test.each([0, -1, 0.5, '5', Number.NaN])('a price of %s credits is none', (credi
   const priced = { name: 'pay', description: 'Pays.', schema: z.object({}), billing: { credits: credits as number }, handler: () => '' };
   expect(() => defineTool(priced)).toThrow(/billing of tool pay/u);
 });
+
+test('a plugin that throws when it is looked at is none, and says so', () => {
+  const hostile = {
+    get name(): never {
+      throw new RangeError('no');
+    },
+  };
+
+  expect(readPlugin(hostile)).toEqual({ faults: ['it cannot be read (RangeError)'] });
+});
