@@ -322,6 +322,18 @@ test('with OPENAI_API_KEY the demo talks to that model', async () => {
   expect(`${ended.stdout}${ended.stderr}${await readFile(join(data, 'oracle.log'), 'utf8')}`).not.toContain('a-key-of-mine');
 });
 
+test('plugins that PLUGINS names can be tried in it, with their own settings and none of another oracle', async () => {
+  const env = { PLUGINS: './plugins/template/plugin.ts', TEMPLATE_MAX_ITEMS: '1', ACCESS: 'granted', CREDITS_PRICES: '*=1/1' };
+  const say = ['--say', 'use template_add {"item": "oat milk"}', '--say', 'use template_add {"item": "dark bread"}'];
+
+  const { code, stdout } = await run([...say, '--json', '--data', data], env);
+
+  const [added, full] = (JSON.parse(stdout) as Report).prompts;
+  expect(code).toBe(0);
+  expect(added?.answer).toMatchObject({ tools: ['template_add'], finalText: expect.stringContaining('It is on the list.') });
+  expect(full?.answer.finalText).toContain('The list is full: 1 items at most.');
+});
+
 test('a model that fails is one sentence and exit code 1', async () => {
   const model = await startModelServer();
   model.respond(() => ({ kind: 'status', status: 400, message: 'no' }));
