@@ -2,7 +2,17 @@
  * What an author sees in the editor. `tsc` is the test: a line that should not compile is marked, and is an error when it does. Each type follows from the
  * plugin's own schemas, so that a renamed variable or field is found before a start.
  */
-import { defineOraclePlugin, defineTool, type RuntimeContext, type ToolDefinition } from 'matrix-oracle';
+import { createMiddleware } from 'langchain';
+import {
+  defineOraclePlugin,
+  defineSubAgent,
+  defineTool,
+  type PluginStorage,
+  type RuntimeContext,
+  type ToolDefinition,
+} from 'matrix-oracle';
+import type { createOracleApp, OracleHooks } from 'matrix-oracle/app';
+import { createTestRuntime } from 'matrix-oracle/testing';
 import { expect, expectTypeOf, test } from 'vitest';
 import { z } from 'zod';
 
@@ -131,4 +141,78 @@ declare module 'matrix-oracle' {
 test('shared state of other plugins is typed by declaration merging, and may be absent', () => {
   type Shared = RuntimeContext['shared']['weatherOfTypeTest'];
   expectTypeOf<Shared>().toEqualTypeOf<{ readonly city: string } | undefined>();
+});
+
+test('without its parameter `getTools` does not tell its handlers their types: they are unknown, never anything', () => {
+  defineOraclePlugin({
+    name: 'weather',
+    version: '1.0.0',
+    manifest: MANIFEST,
+    configSchema,
+    getTools: () => [
+      defineTool({
+        name: 'weather',
+        description: 'Tells the weather.',
+        schema: z.object({}),
+        handler: (_args, { config }) => {
+          expectTypeOf(config['WEATHER_URL']).toEqualTypeOf<unknown>();
+        },
+      }),
+    ],
+  });
+});
+
+test('sub-agents see the same types as tools, and name a role for their model', () => {
+  const plugin = defineOraclePlugin({
+    name: 'weather',
+    version: '1.0.0',
+    manifest: MANIFEST,
+    configSchema,
+    stateSchema,
+    getSubAgents: (_context) => [
+      defineSubAgent({
+        name: 'forecaster',
+        description: 'Forecasts.',
+        systemPrompt: ({ config, state }) => {
+          expectTypeOf(config).toEqualTypeOf<Config>();
+          return `Ask ${config.WEATHER_URL} about ${state.get().lastCity ?? 'the city'}.`;
+        },
+        model: 'utility',
+        tools: [],
+      }),
+    ],
+    getMiddlewares: ({ config }) => {
+      expectTypeOf(config).toEqualTypeOf<Config>();
+      return [createMiddleware({ name: 'nothing', beforeModel: () => undefined })];
+    },
+    // @ts-expect-error a price is asked of a policy, not given as a number
+    getCreditPolicy: () => 3,
+  });
+
+  expect(plugin.name).toBe('weather');
+});
+
+test('a test runtime takes the arguments of the tool that it calls, and a plugin with any configuration', async () => {
+  const tool = defineTool({
+    name: 'weather',
+    description: 'Tells the weather.',
+    schema: z.object({ city: z.string().default('Lisbon') }),
+    handler: ({ city }, { config }: RuntimeContext<Config>) => `${city} ${config.WEATHER_DAYS}`,
+  });
+  const plugin = defineOraclePlugin({ name: 'weather', version: '1', manifest: MANIFEST, configSchema, getTools: () => [tool] });
+  const runtime = createTestRuntime({ now: 0, plugin, env: { WEATHER_URL: 'https://example.org' } });
+
+  expect(await runtime.call(tool, {})).toBe('Lisbon 3');
+  // @ts-expect-error a city is a text
+  await expect(runtime.call(tool, { city: 1 })).rejects.toThrow();
+  // @ts-expect-error a tier is one of three words
+  expect(() => createTestRuntime({ now: 0, tier: 'anybody' })).not.toThrow();
+});
+
+test('what a program hands to createOracleApp is checked by name', () => {
+  type Options = NonNullable<Parameters<typeof createOracleApp>[0]>;
+  expectTypeOf<Options['features']>().toEqualTypeOf<Readonly<Record<string, boolean | 'auto'>> | undefined>();
+  expectTypeOf<NonNullable<OracleHooks['resolveModel']>>().returns.toEqualTypeOf<string | null>();
+  expectTypeOf<Options>().not.toHaveProperty('environment');
+  expectTypeOf<PluginStorage['get']>().returns.resolves.toEqualTypeOf<string | null>();
 });
