@@ -58,7 +58,12 @@ export const NOTES_ABILITY: UcanCapability = { can: NOTES.action, with: NOTES.re
 export const testTools = defineOraclePlugin({
   name: 'test-tools',
   version: '1.0.0',
-  manifest: { title: 'Test tools', summary: 'Notes and web pages.', whenToUse: ['The user asks for notes or for a page.'] },
+  manifest: {
+    title: 'Test tools',
+    summary: 'Notes and web pages.',
+    whenToUse: ['The user asks for notes or for a page.'],
+    visibility: 'always',
+  },
   getTools: () => [
     defineTool({
       name: 'read_notes',

@@ -167,6 +167,10 @@ function createCryptoClient({ calls, handle, keys, rooms, wire }: Parts): Crypto
       const state = Array.isArray(options['initial_state']) ? options['initial_state'] : [];
       const roomId = await wire.createRoom({ ...options, initial_state: [...state, ENCRYPTION] });
       await client.knowsEncryption(roomId);
+      // As Element does: the sync may have seen the room before its invitations, and would share no key with whom it does not know.
+      const invited = Array.isArray(options['invite']) ? options['invite'] : [];
+      const { watch } = rooms.log(roomId);
+      for (const user of invited) await watch.waitFor(({ event }) => event.type === 'm.room.member' && event.state_key === user);
       return roomId;
     },
     createDirectRoom: (invitee) => client.createRoom({ preset: 'trusted_private_chat', is_direct: true, invite: [invitee] }),

@@ -17,7 +17,12 @@ const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes)
 const fileTools = defineOraclePlugin({
   name: 'file-tools',
   version: '1.0.0',
-  manifest: { title: 'Files', summary: 'Looks at files and sends reports.', whenToUse: ['The user shares a file or wants a report.'] },
+  manifest: {
+    title: 'Files',
+    summary: 'Looks at files and sends reports.',
+    whenToUse: ['The user shares a file or wants a report.'],
+    visibility: 'always',
+  },
   getTools: () => [
     defineTool({
       name: 'look_at_file',
