@@ -18,7 +18,7 @@ export interface ContextAsked {
   readonly shown?: readonly BaseMessage[];
   /** The call it is made for; absent for hooks. */
   readonly call?: { readonly id: string; readonly key: string; readonly name: string };
-  readonly tool?: Pick<ToolDefinition, 'effect' | 'reach' | 'capability'>;
+  readonly tool?: Pick<ToolDefinition, 'effect' | 'reach' | 'capability' | 'untrusted'>;
   readonly signal?: AbortSignal;
   readonly isOver?: () => boolean;
   /** Hears that the plugin was given text of strangers by the host. Default: the turn is tainted. */
@@ -69,6 +69,7 @@ export function buildContext(turn: Turn, asked: ContextAsked): RuntimeContext {
             tool: call.name,
             mayWriteExternally: tool?.effect === 'write' && tool.reach === 'external',
             capability: tool?.capability,
+            untrusted: tool?.untrusted,
           },
         }),
   });

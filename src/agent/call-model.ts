@@ -76,7 +76,8 @@ async function callUntilAnswered(call: ModelCall): Promise<AIMessage> {
       }
       const remainingMs = call.deadlineAt === null ? Number.POSITIVE_INFINITY : call.deadlineAt - clock.now();
       const waitMs = writer.partial === '' ? planModelRetry(error, { attempt, remainingMs, chance: call.chance() }) : null;
-      if (waitMs === null) throw new OracleError(refused);
+      // As it was thrown, when it is ours: that the run is over is no failure of its model.
+      if (waitMs === null) throw error instanceof OracleError ? error : new OracleError(refused);
       call.logger.warn(
         { code: refused.code, attempt, model: call.modelName, duration_ms: Math.round(waitMs) },
         'model call failed before its first token; trying again',

@@ -14,7 +14,7 @@ import { callModel } from './call-model.ts';
 import { countChars } from './context-budget.ts';
 import { callIdsOf, keyOf, type Loop, offeredNow, requireModelCall } from './loop.ts';
 import { type RunnableTool, runTool, type ToolCall, type ToolRunOptions } from './run-tool.ts';
-import { innerCallsOf } from './taint.ts';
+import { innerCallsOf, isForeignResult } from './taint.ts';
 import { type AgentTool, narrowOffer } from './tool-set.ts';
 import { charge, requireAuthority, requireModel } from './turn.ts';
 import { readAnswer, textOf } from './turn-messages.ts';
@@ -75,7 +75,15 @@ function nameOfModel(model: BaseChatModel): string {
 }
 
 /** The innermost tool call. */
-export const useTool = (loop: Loop, call: ToolCall): Promise<ToolMessage> => runTool(call, buildToolOptions(loop));
+export async function useTool(loop: Loop, call: ToolCall): Promise<ToolMessage> {
+  const result = await runTool(call, buildToolOptions(loop));
+  const before = loop.brought.get(call.id);
+  loop.brought.set(call.id, {
+    isForeign: before?.isForeign === true || isForeignResult(result, loop.tools.all),
+    calls: [...(before?.calls ?? []), ...innerCallsOf(result)],
+  });
+  return result;
+}
 
 function buildToolOptions(loop: Loop): ToolRunOptions {
   const { turn } = loop;

@@ -26,6 +26,8 @@ export interface Loop {
   /** The loop so far: prompts, answers, results. Kept beside the graph, so that a stopped one can be told without reading it back. */
   messages: BaseMessage[];
   modelCalls: number;
+  /** By call: what its handler brought besides its text, whatever middlewares make of the result. */
+  readonly brought: Map<string, Brought>;
   /** How often a call (its tool and arguments) failed with an error. */
   readonly failures: Map<string, Map<string, number>>;
   /** The model is offered no tools any more: it must answer with what it has. */
@@ -34,11 +36,17 @@ export interface Loop {
   readonly begun: Set<string>;
 }
 
+export interface Brought {
+  readonly isForeign: boolean;
+  /** Keys of the calls that a sub-agent made for it. */
+  readonly calls: readonly string[];
+}
+
 export function createLoop(
   turn: Turn,
   own: Pick<Loop, 'parent' | 'id' | 'tools' | 'system' | 'window' | 'model' | 'modelName' | 'writer' | 'signal' | 'maxModelCalls'>,
 ): Loop {
-  return { turn, ...own, messages: [], modelCalls: 0, failures: new Map(), toolsClosed: false, begun: new Set() };
+  return { turn, ...own, messages: [], modelCalls: 0, brought: new Map(), failures: new Map(), toolsClosed: false, begun: new Set() };
 }
 
 /** What the model is offered now; the same object while nothing changes. */

@@ -56,7 +56,7 @@ export async function prepareTurn(turn: Turn, shown: readonly BaseMessage[]): Pr
 
 async function addRequestTools(turn: Turn, contextFor: (plugin: string) => RuntimeContext): Promise<void> {
   const { host, parts } = turn;
-  const { tools, subAgents } = await host.forRequest(contextFor);
+  const { tools, subAgents } = await unlessStopped(turn, host.forRequest(contextFor));
   if (tools.size === 0 && subAgents.size === 0) return;
   const all = new Map<string, AgentTool>(parts.bootTools.all);
   for (const [name, tool] of tools) if (!all.has(name)) all.set(name, tool);
@@ -80,23 +80,31 @@ async function askOne(
   turn: Turn,
   { plugin, hook, contextFor }: { plugin: LoadedPlugin; hook: TurnHook; contextFor: (plugin: string) => RuntimeContext },
 ): Promise<Answered | null> {
-  const { signal } = turn.stop;
-  const cancelled = Promise.withResolvers<never>();
-  cancelled.promise.catch(() => undefined);
-  const onAbort = (): void => cancelled.reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
+  const asked = withinTime<unknown>(turn.parts.clock, LIMITS.pluginHookMs, () =>
+    (plugin.plugin as AnyOraclePlugin)[hook]?.(contextFor(plugin.name)),
+  );
   try {
-    const asked = withinTime<unknown>(turn.parts.clock, LIMITS.pluginHookMs, () =>
-      (plugin.plugin as AnyOraclePlugin)[hook]?.(contextFor(plugin.name)),
-    );
-    return { plugin, answer: await Promise.race([asked, cancelled.promise]) };
+    const answer = await unlessStopped(turn, asked);
+    // Read here, so that what throws when it is read is this hook's failure.
+    return { plugin, answer: typeof answer === 'object' && answer !== null ? Object.fromEntries(Object.entries(answer)) : answer };
   } catch (error) {
-    if (isHostStop(error, signal)) throw error;
+    if (isHostStop(error, turn.stop.signal)) throw error;
     turn.logger.warn(
       { plugin: plugin.name, reason: `${hook}: ${nameOfError(error)}` },
       'a hook of a plugin failed; its contribution was left out',
     );
     return null;
+  }
+}
+
+/** A cancel waits for no plugin (G9). */
+async function unlessStopped<T>({ stop: { signal } }: Turn, work: Promise<T>): Promise<T> {
+  const stopped = Promise.withResolvers<never>();
+  const onAbort = (): void => stopped.reject(signal.reason);
+  if (signal.aborted) onAbort();
+  else signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    return await Promise.race([work, stopped.promise]);
   } finally {
     signal.removeEventListener('abort', onAbort);
   }

@@ -20,6 +20,7 @@ import type { RunAuthority } from '../turn/run-authority.ts';
 import { covers } from '../ucan/downstream.ts';
 import { decideTool, isAudited } from './decide-tool.ts';
 import { BAD_ARGUMENTS } from './read-model-stream.ts';
+import { RunOver } from './stop-reason.ts';
 import { buildArtifact } from './taint.ts';
 
 export interface ToolCall {
@@ -115,7 +116,7 @@ async function runKnownTool(call: ToolCall, tool: RunnableTool, options: ToolRun
   const refused = await authorise(tool, options);
   if (refused !== null) return refused;
   const { billing } = tool.definition;
-  if (billing !== undefined && !(await options.mayPay())) throw new OracleError(refusal('OUT_OF_CREDITS'));
+  if (billing !== undefined && !(await options.mayPay())) throw new RunOver(refusal('OUT_OF_CREDITS'));
   options.signal.throwIfAborted();
   const mark: ToolCallKey = { runId: options.run.id, toolCallId: key, tool: call.name, argsHash: hashArguments(call.args) };
   const isWrite = tool.definition.effect === 'write';
@@ -143,7 +144,7 @@ async function runKnownTool(call: ToolCall, tool: RunnableTool, options: ToolRun
 
 /**
  * Null when this run may call the tool now; else what the model is told. What was decided is in the audit log before anything happens (G8).
- * @throws OracleError when the run has lost its authority: it ends.
+ * @throws RunOver when the run has lost its authority: it ends.
  */
 async function authorise({ definition }: RegisteredTool, options: ToolRunOptions): Promise<ToolResult | null> {
   const { run, authority, tainted, clock } = options;
@@ -177,7 +178,7 @@ async function authorise({ definition }: RegisteredTool, options: ToolRunOptions
       tainted: tainted ? 1 : 0,
     });
   }
-  if (decision.kind === 'stop') throw new OracleError(refusal(decision.code));
+  if (decision.kind === 'stop') throw new RunOver(refusal(decision.code));
   return decision.kind === 'refuse' ? failed(decision.text) : null;
 }
 

@@ -5,7 +5,7 @@
  */
 import { isGraphBubbleUp } from '@langchain/langgraph';
 import { MiddlewareError } from 'langchain';
-import { type ErrorCode, OracleError, type Refusal, refusal } from '../errors.ts';
+import { OracleError, type Refusal, refusal } from '../errors.ts';
 import type { Prompt } from '../runs/run.ts';
 import { StorageError } from '../store/store.ts';
 
@@ -19,6 +19,9 @@ export class Steered extends Error {
   }
 }
 
+/** The run itself may not go on: its authority is lost, or nothing is left to spend. What is refused to a plugin is another matter. */
+export class RunOver extends OracleError {}
+
 const MAX_WRAPS = 64;
 /** The library wraps what hooks throw, once per hook. */
 export function unwrap(error: unknown): unknown {
@@ -28,24 +31,11 @@ export function unwrap(error: unknown): unknown {
   return current;
 }
 
-/** Of one model call, which a plugin may answer in another way. */
-const MODEL_FAILURES: ReadonlySet<ErrorCode> = new Set([
-  'MODEL_ERROR',
-  'MODEL_TIMEOUT',
-  'MODEL_RATE_LIMITED',
-  'MODEL_REFUSED',
-  'EMPTY_ANSWER',
-  'CONTEXT_FULL',
-]);
-/** Of one thing that a plugin tried, through its context. */
-const REFUSED_ACTS: ReadonlySet<ErrorCode> = new Set(['BAD_REQUEST', 'STALE_CONTEXT', 'NOT_AVAILABLE', 'NEEDS_CONFIRMATION']);
-
-/** Whether nobody but the runner may answer it. */
+/** Whether nobody but the runner may answer it: not a model call that failed, nor what a plugin tried through its context and was refused. */
 export function isHostStop(error: unknown, signal: AbortSignal): boolean {
   if (signal.aborted) return true;
   const reason = unwrap(error);
-  if (reason instanceof Steered || reason instanceof StorageError || isGraphBubbleUp(reason)) return true;
-  return reason instanceof OracleError && !MODEL_FAILURES.has(reason.refusal.code) && !REFUSED_ACTS.has(reason.refusal.code);
+  return reason instanceof RunOver || reason instanceof Steered || reason instanceof StorageError || isGraphBubbleUp(reason);
 }
 
 /**

@@ -4,7 +4,7 @@
  */
 import type { BaseChatModel } from '@langchain/core/language_models/chat_models';
 import type { BaseMessage, HumanMessage } from '@langchain/core/messages';
-import { OracleError, refusal } from '../errors.ts';
+import { refusal } from '../errors.ts';
 import type { CallUsage, ModelRole } from '../models/models.ts';
 import { addUsage } from '../models/usage.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -15,6 +15,7 @@ import type { UserContextData } from '../runtime-context/runtime-context.ts';
 import { createRedactor, type SecretRedactor } from '../secrets/redactor.ts';
 import type { AgentParts } from './agent-parts.ts';
 import type { Loop } from './loop.ts';
+import { RunOver } from './stop-reason.ts';
 import type { SummaryMaking } from './summary.ts';
 import { createTaint, hasForeignResult, type Taint } from './taint.ts';
 import { createThreadState, type ThreadState } from './thread-state.ts';
@@ -80,16 +81,16 @@ export function createTurn(job: RunJob, { parts, logger }: { parts: AgentParts; 
   };
 }
 
-/** @throws OracleError with the code of what was lost. */
+/** @throws RunOver with the code of what was lost. */
 export function requireAuthority({ run, parts }: Turn): void {
   const lost = parts.options.authority.judge(run, parts.clock.now());
-  if (lost !== null) throw new OracleError(refusal(lost));
+  if (lost !== null) throw new RunOver(refusal(lost));
 }
 
-/** @throws OracleError when the run may not ask a model any more: its authority is lost, or nothing is left to spend. */
+/** @throws RunOver when the run may not ask a model any more: its authority is lost, or nothing is left to spend. */
 export async function requireModel(turn: Turn): Promise<void> {
   requireAuthority(turn);
-  if (!(await turn.parts.spending.maySpend(turn.run, turn.parts.clock.now()))) throw new OracleError(refusal('OUT_OF_CREDITS'));
+  if (!(await turn.parts.spending.maySpend(turn.run, turn.parts.clock.now()))) throw new RunOver(refusal('OUT_OF_CREDITS'));
 }
 
 /** Told of every model call of the run, once. */

@@ -103,17 +103,20 @@ function ownMessage(answer: AIMessage, loop: Loop): AIMessage {
   });
 }
 
-/** What a middleware made of a result: the same call's, bounded, and still untrusted if it was. */
+/** What a middleware made of a result: the same call's, bounded, and still untrusted if it was, also when it is a message of the middleware's own. */
 function ownResult(call: ToolCall, result: ToolMessage | Command, loop: Loop): ToolMessage {
   if (!ToolMessage.isInstance(result)) return failure(call, 'The tool gave no result.');
   const text = textOf(result);
   const cut = cutResult(text, loop.turn.parts.budget.resultChars);
-  if (result.tool_call_id === call.id && result.name === call.name && cut === result.content) return result;
+  const { isForeign = false, calls = [] } = loop.brought.get(call.id) ?? {};
+  const isMarked = isForeignResult(result, loop.tools.all);
+  const isWhole = (isMarked || !isForeign) && innerCallsOf(result).length >= calls.length;
+  if (result.tool_call_id === call.id && result.name === call.name && cut === result.content && isWhole) return result;
   return new ToolMessage({
     tool_call_id: call.id,
     name: call.name,
     content: cut,
     status: result.status === 'error' ? 'error' : 'success',
-    ...buildArtifact({ isForeign: isForeignResult(result, loop.tools.all), calls: innerCallsOf(result) }),
+    ...buildArtifact({ isForeign: isForeign || isMarked, calls: [...new Set([...calls, ...innerCallsOf(result)])] }),
   });
 }

@@ -45,7 +45,11 @@ function guard(loop: Loop, { plugin, middleware }: PluginMiddleware, name: strin
   const { wrapModelCall, wrapToolCall } = middleware;
   const asked = { loop, plugin };
   let context: RuntimeContext | undefined;
-  const withContext = <T extends { runtime: unknown }>(request: T): T => ({ ...request, runtime: ownRuntime(request.runtime) });
+  const withContext = <T extends { runtime: unknown; state: unknown }>(request: T): T => ({
+    ...request,
+    state: withOwnList(request.state),
+    runtime: ownRuntime(request.runtime),
+  });
   const ownRuntime = (runtime: unknown): object => {
     context ??= buildContext(loop.turn, { plugin, loop, signal: loop.signal });
     return { ...(runtime as object), context };
@@ -57,7 +61,7 @@ function guard(loop: Loop, { plugin, middleware }: PluginMiddleware, name: strin
     const mayEnd = typeof given === 'object' && given.canJumpTo?.includes('end') === true;
     const run = async (state: unknown, runtime: unknown): Promise<unknown> => {
       if (hook === 'beforeAgent' && !isFirstTime(loop, name)) return undefined;
-      const result = await throughNode({ ...asked, hook }, () => call(state as never, ownRuntime(runtime) as never));
+      const result = await throughNode({ ...asked, hook }, () => call(withOwnList(state) as never, ownRuntime(runtime) as never));
       return readNodeResult(result, mayEnd, { ...asked, hook });
     };
     return [[hook, mayEnd ? { canJumpTo: ['end'], hook: run } : run]];
@@ -73,7 +77,8 @@ function guard(loop: Loop, { plugin, middleware }: PluginMiddleware, name: strin
               ...asked,
               hook: 'wrapModelCall',
               call: (inner) => wrapModelCall(withContext(request), inner as never),
-              handler: async (changed) => handler(changed),
+              // What a hook leaves out of the request it passes on is as it was.
+              handler: async (changed) => handler({ ...request, ...changed }),
               isResult: AIMessage.isInstance,
             }),
         }),
@@ -87,11 +92,21 @@ function guard(loop: Loop, { plugin, middleware }: PluginMiddleware, name: strin
               call: (inner) => wrapToolCall(withContext({ ...request, tool: describeTool(loop, request.toolCall.name) }), inner as never),
               // What stands inside gives messages only; the frame alone makes commands. The id stays: by it a call is known after a crash (G6).
               handler: async (changed) =>
-                (await handler({ ...changed, toolCall: { ...changed.toolCall, id: request.toolCall.id ?? '' } })) as ToolMessage,
+                (await handler({
+                  ...request,
+                  ...changed,
+                  toolCall: { ...request.toolCall, ...changed?.toolCall, id: request.toolCall.id ?? '' },
+                })) as ToolMessage,
               isResult: ToolMessage.isInstance,
             }),
         }),
   }) as AgentMiddleware;
+}
+
+/** Of the conversation a hook has a list of its own: what it takes out of it the model is shown all the same. */
+function withOwnList<T>(state: T): T {
+  const { messages } = (state ?? {}) as { messages?: unknown };
+  return Array.isArray(messages) ? { ...state, messages: [...messages] } : state;
 }
 
 /** The library's own instance is missing, because the innermost call runs our tools; what a hook may want to know of one is here. */
