@@ -39,10 +39,10 @@ export interface Rooms extends RoomDirectory {
   maySend(room: RoomId, user: UserId, event: { type: string; isState: boolean }): Promise<boolean>;
   /** May plain text go into this room? @throws MatrixError when nobody can say. */
   isEncrypted(room: RoomId): Promise<boolean>;
-  /** For the sender: who gets the keys; null when plain text may go into this room. @throws MatrixError when nobody can say. */
-  encryption(room: RoomId): Promise<RoomEncryption | null>;
-  /** An `m.room.encryption` of this room was seen, wherever: from now on it is encrypted. */
-  sawEncryption(room: RoomId): void;
+  /**
+   * For the sender: who gets the keys; null when plain text may go into this room, never with `always`. @throws MatrixError when nobody can say.
+   */
+  encryption(room: RoomId, always?: boolean): Promise<RoomEncryption | null>;
 }
 export interface RoomsOptions {
   readonly api: MatrixApi;
@@ -297,8 +297,8 @@ export function createRooms({ api, store, oracle, clock, logger }: RoomsOptions)
       return members.get(user)?.membership === 'join' && decidePowerLevel(power, user) >= decideNeededLevel(power, event);
     },
     isEncrypted: isEncryptedRoom,
-    async encryption(room) {
-      if (!(await isEncryptedRoom(room))) return null;
+    async encryption(room, always = false) {
+      if (!always && !(await isEncryptedRoom(room))) return null;
       const { rotation, historyVisibility, members } = await wholeSnapshotOf(room);
       // Thrown out, and its state can still be read: nothing can be sent, so nobody gets a key. The homeserver would say the same of the event.
       if (members.get(oracle)?.membership !== 'join')

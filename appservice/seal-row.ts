@@ -9,6 +9,7 @@ import { canonicalJson, isJsonObject, type JsonObject } from '../src/json.ts';
 import type { Logger } from '../src/observe/logger.ts';
 import type { Outbox, OutboxRow } from '../src/outbox/outbox.ts';
 import { TOO_LARGE_SEALED } from '../src/outbox/park-reason.ts';
+import type { AskedEncrypted } from '../src/runs/asked-encrypted.ts';
 import { CryptoUnavailable, type RoomEncryption } from './crypto/crypto-service.ts';
 import { isMatrixError, isOutage, MatrixError } from './matrix-api.ts';
 import type { SendRequest } from './plan-request.ts';
@@ -16,8 +17,10 @@ import type { SendRequest } from './plan-request.ts';
 export interface SealRowOptions {
   readonly outbox: Pick<Outbox, 'seal'>;
   readonly logger: Logger;
-  /** Null: plain text may go into the room. @throws MatrixError when nobody can say. */
-  readonly encryption: ((room: RoomId) => Promise<RoomEncryption | null>) | undefined;
+  /** Null: plain text may go into the room. `always`: also where its state does not ask for encryption. @throws MatrixError when nobody can say. */
+  readonly encryption: ((room: RoomId, always: boolean) => Promise<RoomEncryption | null>) | undefined;
+  /** Whether the row answers what was encrypted. */
+  readonly askedEncrypted?: AskedEncrypted | undefined;
   /** Content of the encrypted event. @throws CryptoUnavailable, MatrixError. */
   readonly seal: ((event: { type: string; content: JsonObject }, room: RoomEncryption) => Promise<JsonObject>) | undefined;
   /** Ends the waiting, not the work. */
@@ -28,7 +31,7 @@ export type SealedRow = { readonly kind: 'ready'; readonly row: OutboxRow } | { 
 /** @throws MatrixError when nobody can say whether the room is encrypted, CryptoUnavailable while it cannot be done. */
 export type SealRow = (row: OutboxRow, request: SendRequest) => Promise<SealedRow>;
 
-export function createSealRow({ outbox, logger, encryption, seal, signal }: SealRowOptions): SealRow {
+export function createSealRow({ outbox, logger, encryption, askedEncrypted, seal, signal }: SealRowOptions): SealRow {
   /** What the homeserver says of keys is not said of the event: it must never be given up for it, nor its device be made again. */
   function aboutKeys(error: unknown, row: OutboxRow): unknown {
     if (error instanceof CryptoUnavailable) return error;
@@ -43,7 +46,7 @@ export function createSealRow({ outbox, logger, encryption, seal, signal }: Seal
 
   return async (row, request) => {
     if (encryption === undefined || row.sealed !== null || !isSealable(row)) return { kind: 'ready', row };
-    const room = await orAborted(encryption(row.room_id), signal);
+    const room = await orAborted(encryption(row.room_id, askedEncrypted?.(row) ?? false), signal);
     if (room === null) return { kind: 'ready', row };
     if (seal === undefined) return { kind: 'unsendable', reason: 'encrypted room' };
     const content = contentOf(request);

@@ -32,6 +32,7 @@ export interface SenderOptions {
   readonly logger: Logger;
   /** Asked at each attempt of an event that can be encrypted: nothing goes in the clear into an encrypted room (G11). */
   readonly encryption?: SealRowOptions['encryption'];
+  readonly askedEncrypted?: SealRowOptions['askedEncrypted'];
   /** Without it, what is meant for an encrypted room is given up. */
   readonly seal?: SealRowOptions['seal'];
   /** The event that a row whose device is gone became, if it did. Without it, such a row is sent again. */
@@ -105,6 +106,7 @@ export function createSender(options: SenderOptions): Sender {
     outbox,
     logger,
     encryption: options.encryption,
+    askedEncrypted: options.askedEncrypted,
     seal: seal === undefined ? undefined : (...event) => besideOthers(() => seal(...event)),
     signal: abort.signal,
   });

@@ -28,7 +28,8 @@ export interface EncryptedOptions {
   /** Once per event, however often its row is claimed. */
   readonly onDecrypted?: (sinceReceivedMs: number) => void;
 }
-export type AdmitEncryptedOptions = EncryptedOptions & Pick<AdmitOptions, 'store' | 'known' | 'rules' | 'now' | 'readItem' | 'logger'>;
+export type AdmitEncryptedOptions = EncryptedOptions &
+  Pick<AdmitOptions, 'store' | 'rooms' | 'known' | 'rules' | 'now' | 'readItem' | 'logger'>;
 
 type EncryptedItem = Extract<InboxItem, { kind: 'encrypted' }>;
 export interface AdmitEncrypted {
@@ -37,7 +38,7 @@ export interface AdmitEncrypted {
 }
 
 export function createAdmitEncrypted(options: AdmitEncryptedOptions, end: EndRow, refuse: RefuseRow): AdmitEncrypted {
-  const { store, reveal, parked, known, rules, now, readItem, logger } = options;
+  const { store, rooms, reveal, parked, known, rules, now, readItem, logger } = options;
   const { note, ignore, factsOf } = end;
   const { sql } = store;
 
@@ -62,6 +63,9 @@ export function createAdmitEncrypted(options: AdmitEncryptedOptions, end: EndRow
   }
 
   async function read(row: InboxRow, { event, trust, session, index }: Revealed & { kind: 'clear' }): Promise<InboxItem | null> {
+    // The other one encrypts, so what the two say is encrypted, whatever a homeserver shows of the room's state (G11). In a group one member alone
+    // must not decide that for all: there the answers to encrypted messages are encrypted (src/runs/asked-encrypted.ts).
+    if ((await factsOf(row.roomId)).kind === 'direct') rooms.sawEncryption(row.roomId);
     const first = await firstEventOf(session, index, row.eventId);
     if (first.event !== row.eventId) return over(row, 'replayed');
     if (first.isNew) options.onDecrypted?.(Math.max(0, now() - row.receivedAt));

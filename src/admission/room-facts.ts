@@ -25,6 +25,8 @@ export interface RoomDirectory {
   facts(room: RoomId): Promise<RoomFacts>;
   /** Something in the room changed: the next `facts` fetches again. */
   forget(room: RoomId): void;
+  /** Encryption of this room was seen, wherever: from now on it is encrypted, whatever its state says (G11). */
+  sawEncryption(room: RoomId): void;
   /** Power level of a member by the room's own rules (creators of v12 rooms are infinite). */
   powerLevel(room: RoomId, user: UserId): Promise<number>;
   /** Whether this user may take back what others wrote (G9). Throws when nobody can say. */

@@ -109,7 +109,11 @@ export function createEncryption(options: EncryptionOptions): Encryption {
       if (crypto === null) throw new CryptoUnavailable('encryption is not open yet');
       return crypto.seal(event, room);
     },
-    read: async (event, room) => (await crypto?.read(event, room)) ?? null,
+    async read(event, room) {
+      // "Cannot be read" would be believed: what another database answered would be answered again (DESIGN §2).
+      if (crypto === null) throw new CryptoUnavailable('encryption is not open yet');
+      return crypto.read(event, room);
+    },
     onKeys: (listener) => void listeners.push(listener),
     keysSyncedSince: (at) => crypto?.syncedSince(at) ?? false,
     sent(txnId, eventId) {

@@ -37,6 +37,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { createOutbox } from '../outbox/outbox.ts';
 import { parkReasonOf } from '../outbox/park-reason.ts';
 import type { CreditPolicy } from '../plugin-api/define-oracle-plugin.ts';
+import { createAskedEncrypted } from '../runs/asked-encrypted.ts';
 import { createControl } from '../runs/control.ts';
 import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
@@ -233,6 +234,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     },
     onParked: (_row, reason) => metrics.parked(parkReasonOf(reason)),
     encryption: rooms.encryption,
+    askedEncrypted: createAskedEncrypted({ store }),
     seal: encryption.seal,
     findSent: createFindSent({ api: connection.as({ userId: oracle }), outbox, oracle }),
     restoreDevice: () => putDevice(connection, { userId: oracle, deviceId: config.matrixDeviceId, name: config.oracleName }),

@@ -33,7 +33,7 @@ export interface Parked {
   awaitKey(row: InboxRow, session: MegolmSessionId, until: number): Promise<void>;
   /** Sets the row aside. @returns false, and changes nothing, when too many of this sender wait in this room already. */
   park(row: InboxRow, session: MegolmSessionId): Promise<boolean>;
-  /** Sets an edit aside with the parked message that it edits, of the same sender, to follow it. @returns false when there is none. */
+  /** Sets an edit aside with the parked message that it edits, of the same sender, to follow it. @returns false when there is none, or too many wait. */
   parkBehind(row: InboxRow, target: EventId): Promise<boolean>;
   /** Makes ready what waits for these keys, or everything that was set aside, and announces its rooms. */
   wake(sessions: readonly MegolmSessionId[] | 'all'): Promise<void>;
@@ -67,7 +67,16 @@ export function createParked({ store, clock, inbox }: { store: Store; clock: Clo
   const parkedRows = () => sql.selectFrom('inbox').where(IS_PARKED);
   const columns = ['id', 'event_id', 'room_id', 'event', 'megolm_session'] as const;
 
-  function setAside(tx: Tx, row: InboxRow, session: MegolmSessionId): void {
+  /** Of the row's sender in its room. */
+  const parkedBySenderOf = (row: InboxRow) =>
+    parkedRows()
+      .where('room_id', '=', row.roomId)
+      .where('sender', '=', sql.selectFrom('inbox').select('sender').where('id', '=', row.id));
+  function isFull(tx: Tx, row: InboxRow): boolean {
+    const count = tx.get(parkedBySenderOf(row).select((eb) => eb.fn.countAll<number>().as('count')))?.count ?? 0;
+    return count >= LIMITS.parkedPerSenderAndRoom;
+  }
+  function setAside(tx: Tx, row: InboxRow, session: MegolmSessionId): true {
     tx.run(
       sql
         .updateTable('inbox')
@@ -81,6 +90,7 @@ export function createParked({ store, clock, inbox }: { store: Store; clock: Clo
         }))
         .where('id', '=', row.id),
     );
+    return true;
   }
   function parked(row: InboxRow): true {
     heads.delete(row.roomId);
@@ -112,23 +122,14 @@ export function createParked({ store, clock, inbox }: { store: Store; clock: Clo
       await store.write((tx) => void tx.run(sql.updateTable('inbox').set(change).where('id', '=', row.id)));
     },
     async park(row, session) {
-      const isParked = await store.write((tx) => {
-        const sender = sql.selectFrom('inbox').select('sender').where('id', '=', row.id);
-        const others = parkedRows().where('room_id', '=', row.roomId).where('sender', '=', sender);
-        const count = tx.get(others.select((eb) => eb.fn.countAll<number>().as('count')))?.count ?? 0;
-        if (count >= LIMITS.parkedPerSenderAndRoom) return false;
-        setAside(tx, row, session);
-        return true;
-      });
+      const isParked = await store.write((tx) => !isFull(tx, row) && setAside(tx, row, session));
       return isParked && parked(row);
     },
     async parkBehind(row, target) {
       const isParked = await store.write((tx) => {
-        const sender = sql.selectFrom('inbox').select('sender').where('id', '=', row.id);
-        const edited = parkedRows().where('event_id', '=', target).where('room_id', '=', row.roomId).where('sender', '=', sender);
+        const edited = parkedBySenderOf(row).where('event_id', '=', target);
         const session = tx.get(edited.select('megolm_session'))?.megolm_session ?? null;
-        if (session !== null) setAside(tx, row, session);
-        return session !== null;
+        return session !== null && !isFull(tx, row) && setAside(tx, row, session);
       });
       return isParked && parked(row);
     },

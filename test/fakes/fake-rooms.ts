@@ -81,6 +81,10 @@ export function fakeRooms(): FakeRooms {
       return facts;
     },
     forget: (id) => void cached.delete(id),
+    sawEncryption(id) {
+      fake.room(id, { encryption: 'encrypted' });
+      cached.delete(id);
+    },
     powerLevel: async (id, user) => known.get(id)?.levels.get(user) ?? 0,
     async mayRedact(id, user) {
       if (fake.down) throw new Unavailable('the homeserver is down');

@@ -83,6 +83,19 @@ describe('an encrypted message', () => {
     expect(times).toEqual([700]);
   });
 
+  test('proves that a direct room is encrypted, whatever its state says (G11); of a group one member does not decide that', async () => {
+    const core = await encryptedRoom();
+    core.crypto.bring('s');
+    core.rooms.room(ROOM, { encryption: 'none' });
+    core.rooms.room(OTHER_ROOM, { kind: 'group', encryption: 'none' });
+
+    await core.take(encrypted('a', { session: 's', index: 0 }));
+    await core.take(encrypted('b', { session: 's', index: 1 }, { roomId: OTHER_ROOM }));
+
+    expect((await core.rooms.facts(ROOM)).encryption).toBe('encrypted');
+    expect((await core.rooms.facts(OTHER_ROOM)).encryption).toBe('none');
+  });
+
   test('takes its relation from the clear part', async () => {
     const core = await encryptedRoom();
     core.crypto.bring('s');
@@ -306,6 +319,20 @@ describe('a message that overtook its key', () => {
     core.rooms.room(ROOM, { membership: 'leave' });
     core.rooms.forget(ROOM);
     expect(await core.take(encrypted('b', { session: 's', index: 0 }))).toEqual(['ignored:not_joined']);
+  });
+
+  test('is corrected a bounded number of times while it waits (G14)', async () => {
+    const core = await encryptedRoom({ admit: { flood: { allows: () => true } } });
+    const relation = { rel_type: 'm.replace', event_id: '$a' };
+    const content = { msgtype: 'm.text', body: '* b', 'm.new_content': { msgtype: 'm.text', body: 'b' }, 'm.relates_to': relation };
+    const edits = Array.from({ length: LIMITS.parkedPerSenderAndRoom + 1 }, (_value, n) => incoming(`e${n}`, { content }));
+    await core.inbox.receive([encrypted('a', { session: 's', index: 0 }), ...edits]);
+    core.clock.advance(3_000);
+    await core.admit.handle(core.claim());
+    for (const _ of edits) await core.admit.handle(core.claim());
+
+    expect(states(core)).toHaveLength(LIMITS.parkedPerSenderAndRoom);
+    expect(core.admitted.at(-1)).toBe('ignored:edit_too_late');
   });
 
   test('is one of a bounded number (G14)', async () => {

@@ -123,6 +123,18 @@ test('a message into a room without encryption goes out as it is: the control', 
   expect(sealer.sealed).toEqual([]);
 });
 
+test('an answer to what was encrypted is encrypted too, in a room whose state does not ask for it (G11)', async () => {
+  room = homeserver.createRoom({ creator: ALICE, invite: [ORACLE] }) as RoomId;
+  homeserver.join(room, ORACLE);
+  await restart({ askedEncrypted: ({ run_id: run }) => run === 'asked' });
+  await put('answer.1', { run: 'asked' });
+  await put('notice.1', { lane: 'two' });
+  await settle();
+
+  expect(sent().map(({ type }) => type)).toEqual(['m.room.encrypted', 'm.room.message']);
+  expect(sealer.sealed[0]?.room.readers.toSorted()).toEqual([ALICE, ORACLE]);
+});
+
 test('an edit is encrypted with what it becomes, and says in the clear which event it edits', async () => {
   await put('answer.1');
   await edit('answer.2', 'answer.1');
