@@ -111,8 +111,8 @@ test('a plugin that the installed command scaffolds passes its test, is compiled
   }
   symlinkSync(plugin, installed('shopping-list'));
   const inPlugin = { cwd: plugin, env: { ...environment, VITEST: '' } };
-  const tested = await run('npm', ['test'], inPlugin);
   await run('npm', ['run', 'build'], inPlugin);
+  const tested = await run('npm', ['test'], inPlugin);
 
   expect(scaffolded.stdout).toContain('npm install --save-dev ./shopping-list');
   expect(tested.stdout).toContain('6 passed');
