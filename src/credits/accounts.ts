@@ -41,17 +41,18 @@ export function createAccounts({ store: { sql, read }, initial }: AccountsOption
   const balanceIn = (tx: Tx, principal: PrincipalId): number =>
     tx.get(sql.selectFrom('credit_accounts').select('balance').where('principal_id', '=', principal))?.balance ?? 0;
 
-  /** Also an account that an operator filled before its owner ever came gets its first credits. */
+  const wasGiven = (tx: Tx, principal: PrincipalId): boolean =>
+    tx.get(sql.selectFrom('credit_entries').select('id').where('principal_id', '=', principal).where('reason', '=', INITIAL).limit(1)) !==
+    undefined;
+
+  /**
+   * Also an account that an operator filled before its owner ever came gets its first credits. The account in Matrix is asked first: what it was given
+   * stands at its beginning, and the entries of an identity that was given nothing would all be read, at every message (G16).
+   */
   function initialDue(tx: Tx, principal: PrincipalId, user?: UserId): number {
     const due = initial();
-    if (due === 0) return 0;
-    const given = sql
-      .selectFrom('credit_entries')
-      .select('id')
-      .where('principal_id', 'in', user === undefined ? [principal] : [principal, unsignedPrincipalId(user)])
-      .where('reason', '=', INITIAL)
-      .limit(1);
-    return tx.get(given) === undefined ? due : 0;
+    if (due === 0 || (user !== undefined && wasGiven(tx, unsignedPrincipalId(user)))) return 0;
+    return wasGiven(tx, principal) ? 0 : due;
   }
   function add(tx: Tx, principal: PrincipalId, { amount, reason, now }: { amount: number; reason: string | null; now: number }): void {
     tx.run(
