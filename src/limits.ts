@@ -126,5 +126,7 @@ export const LIMITS = {
   /** Of those, so many go to the engine at a time: one call has its limit. */
   toDeviceEventsAtOnce: 100,
   deviceListUsers: 50_000,
+  /** Of one person: their homeserver may name any number, and each costs 5 ms of CPU, a channel and a copy of every room key. */
+  devicesPerUser: 500,
   syncPositionChars: 1_024,
 } as const;

@@ -6,8 +6,8 @@ import type { Clock } from '../../src/time.ts';
 import { CryptoUnavailable } from './crypto-service.ts';
 
 export interface Guard {
-  /** @throws CryptoUnavailable once the engine is gone. */
-  call<T>(name: string, work: () => T | Promise<T>): Promise<T>;
+  /** @param limitMs where 30 s are not enough. @throws CryptoUnavailable once the engine is gone. */
+  call<T>(name: string, work: () => T | Promise<T>, limitMs?: number): Promise<T>;
   fail(reason: string): void;
   /** From now on every call is refused. */
   close(): void;
@@ -44,11 +44,11 @@ export function createGuard({ clock, onFatal }: GuardOptions): Guard {
   process.on('uncaughtExceptionMonitor', onUncaught);
 
   return {
-    async call(name, work) {
+    async call(name, work, limitMs = CALL_LIMIT_MS) {
       if (ended !== null) throw new CryptoUnavailable(ended);
       const { promise, resolve, reject } = Promise.withResolvers<Awaited<ReturnType<typeof work>>>();
       waiting.add(reject);
-      const timer = clock.after(CALL_LIMIT_MS, () => fail(`the cryptographic engine did not finish "${name}" in time`));
+      const timer = clock.after(limitMs, () => fail(`the cryptographic engine did not finish "${name}" in time`));
       try {
         Promise.resolve(work()).then(resolve, reject);
         return await promise;

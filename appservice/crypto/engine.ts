@@ -4,6 +4,7 @@
  * doubt must not encrypt again. Whoever waited gets CryptoUnavailable, so rows are tried again after the restart.
  */
 import * as wasm from '@matrix-org/matrix-sdk-crypto-wasm';
+import { LRUCache } from 'lru-cache';
 import { type DeviceId, type MegolmSessionId, parseUserId, type RoomId, type UserId } from '../../src/ids.ts';
 import { isJsonObject, type JsonObject } from '../../src/json.ts';
 import type { Logger } from '../../src/observe/logger.ts';
@@ -65,7 +66,9 @@ export interface Decrypted {
 }
 export type DecryptProblem =
   | {
-      readonly code: 'missing_key' | 'index_too_old' /** Code of the refusal, when the sender's device refused us the key. */;
+      readonly code:
+        | 'missing_key'
+        | 'index_too_old' /** Code of the refusal, when the sender refused us the key since the engine was opened. */;
       readonly withheld: string | null;
     }
   | { readonly code: 'mismatched_sender' | 'unreadable' };
@@ -106,6 +109,11 @@ export interface Engine {
   close(): Promise<void>;
 }
 
+const WITHHELD = new Set(['m.room_key.withheld', 'org.matrix.room_key.withheld']);
+const REFUSALS = 10_000;
+/** What grows with the number of devices in a room: some 5 ms each, and a large room must not end the process again and again. */
+const BULK_LIMIT_MS = 10 * 60_000;
+
 export async function openEngine(options: EngineOptions): Promise<Result<Engine, EngineProblem>> {
   const { userId, deviceId, db, clock } = options;
   const guard = createGuard({ clock, onFatal: options.onFatal });
@@ -131,7 +139,8 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
   machine.roomKeyRequestsEnabled = false;
   machine.roomKeyForwardingEnabled = false;
 
-  const call = <T>(name: string, work: (machine: wasm.OlmMachine) => T | Promise<T>): Promise<T> => guard.call(name, () => work(machine));
+  const call = <T>(name: string, work: (machine: wasm.OlmMachine) => T | Promise<T>, limitMs?: number): Promise<T> =>
+    guard.call(name, () => work(machine), limitMs);
   const listeners: ((sessions: readonly MegolmSessionId[]) => void)[] = [];
   const announce = async (sessions: readonly { readonly sessionId: string }[]): Promise<void> => {
     const ids = sessions.map(({ sessionId }) => sessionId as MegolmSessionId);
@@ -142,6 +151,8 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
     machine.registerRoomKeysWithheldCallback(announce);
   });
   const shared = new Set<RoomId>();
+  /** Who refused which session. The engine believes anybody's word on it (measured, 18.9.0), and sessions can be read on every event. */
+  const refused = new LRUCache<string, true>({ max: REFUSALS });
 
   return ok({
     userId,
@@ -149,6 +160,8 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
     identityKeys: { ed25519: machine.identityKeys.ed25519.toBase64(), curve25519: machine.identityKeys.curve25519.toBase64() },
 
     async receive({ events, changed, left, oneTimeKeys, unusedFallback }) {
+      for (const { type, sender, content } of events)
+        if (WITHHELD.has(String(type)) && isJsonObject(content)) refused.set(`${String(sender)} ${String(content['session_id'])}`, true);
       const processed = await call('receive', () => {
         const lists = new wasm.DeviceLists(toUserIds(changed), toUserIds(left));
         const counts = new Map(Object.entries(oneTimeKeys ?? {}));
@@ -162,17 +175,19 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
     outgoing: async () => (await call('outgoing', () => machine.outgoingRequests())).map(readRequest),
     async markSent(request, answer) {
       const { id } = request;
-      if (id !== null) await call('mark_sent', () => machine.markRequestAsSent(id, requestType(request), answer));
+      if (id !== null) await call('mark_sent', () => machine.markRequestAsSent(id, requestType(request), answer), BULK_LIMIT_MS);
     },
 
     trackUsers: (users) => call('track', () => machine.updateTrackedUsers(toUserIds(users))),
     async missingSessions(users) {
-      const claim = await call('missing_sessions', () => machine.getMissingSessions(toUserIds(users)));
+      const claim = await call('missing_sessions', () => machine.getMissingSessions(toUserIds(users)), BULK_LIMIT_MS);
       return claim == null ? null : readRequest(claim);
     },
     async shareRoomKey(room) {
-      const requests = await call('share', () =>
-        machine.shareRoomKey(new wasm.RoomId(room.roomId), toUserIds(room.readers), buildSettings(room)),
+      const requests = await call(
+        'share',
+        () => machine.shareRoomKey(new wasm.RoomId(room.roomId), toUserIds(room.readers), buildSettings(room)),
+        BULK_LIMIT_MS,
       );
       shared.add(room.roomId);
       return requests.map(readRequest);
@@ -189,8 +204,10 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
           readDecrypted(await call('decrypt', () => machine.decryptRoomEvent(JSON.stringify(event), new wasm.RoomId(room), settings))),
         );
       } catch (error) {
-        if (error instanceof wasm.MegolmDecryptionError) return err(readDecryptProblem(error));
-        throw error;
+        if (!(error instanceof wasm.MegolmDecryptionError)) throw error;
+        const { sender, content } = event;
+        const session = isJsonObject(content) ? content['session_id'] : undefined;
+        return err(readDecryptProblem(error, refused.has(`${String(sender)} ${String(session)}`)));
       }
     },
 
@@ -298,8 +315,9 @@ function readDecrypted(decrypted: wasm.DecryptedRoomEvent): Decrypted {
     shield: isVerified ? 'verified' : code === undefined ? 'identity_not_verified' : SHIELD[code],
   };
 }
-function readDecryptProblem({ code, withheldCode }: wasm.MegolmDecryptionError): DecryptProblem {
-  if (code === wasm.DecryptionErrorCode.MissingRoomKey) return { code: 'missing_key', withheld: withheldCode ?? null };
-  if (code === wasm.DecryptionErrorCode.UnknownMessageIndex) return { code: 'index_too_old', withheld: withheldCode ?? null };
+function readDecryptProblem({ code, withheldCode }: wasm.MegolmDecryptionError, senderRefused: boolean): DecryptProblem {
+  const withheld = senderRefused ? (withheldCode ?? null) : null;
+  if (code === wasm.DecryptionErrorCode.MissingRoomKey) return { code: 'missing_key', withheld };
+  if (code === wasm.DecryptionErrorCode.UnknownMessageIndex) return { code: 'index_too_old', withheld };
   return { code: code === wasm.DecryptionErrorCode.MismatchedSender ? 'mismatched_sender' : 'unreadable' };
 }

@@ -2,7 +2,8 @@
  * Sends what the engine wants sent and tells it the answer. One flush at a time, because the engine hands out a request until it is told. Every call has a
  * deadline, and the homeserver a shorter one for asking other servers: devices that cannot be asked for must not hold a room's answer back.
  */
-import { isJsonObject, type JsonObject } from '../../src/json.ts';
+import { isJsonObject, type JsonObject, type JsonValue } from '../../src/json.ts';
+import { LIMITS } from '../../src/limits.ts';
 import { isMatrixError, isOutage, type MatrixApi, type MatrixMethod, matrixPath } from '../matrix-api.ts';
 import type { Engine } from './engine.ts';
 import type { OutgoingRequest } from './engine-request.ts';
@@ -37,11 +38,12 @@ export function createOutgoing({ engine, api, onRoomMessage }: OutgoingOptions):
       return {};
     }
     const { method, path, body } = buildCall(request);
-    const answer = await api.request<JsonObject>(method, path, {
+    const whole = await api.request<JsonObject>(method, path, {
       body,
       timeoutMs: REQUEST_TIMEOUT_MS,
       ...(signal === undefined ? {} : { signal }),
     });
+    const answer = request.kind === 'keys_query' ? cutDevices(whole) : whole;
     await engine.markSent(request, JSON.stringify(answer));
     return answer;
   }
@@ -89,6 +91,17 @@ function buildCall(request: Exclude<OutgoingRequest, { kind: 'room_message' }>):
       return { method: 'PUT', path, body: Buffer.from(request.body) };
     }
   }
+}
+
+/** Whoever has more devices reads on the others (G14). */
+function cutDevices(answer: JsonObject): JsonObject {
+  const people = answer['device_keys'];
+  if (!isJsonObject(people)) return answer;
+  const cut = Object.entries(people).map(([user, devices]): [string, JsonValue] => [
+    user,
+    isJsonObject(devices) ? Object.fromEntries(Object.entries(devices).slice(0, LIMITS.devicesPerUser)) : devices,
+  ]);
+  return { ...answer, device_keys: Object.fromEntries(cut) };
 }
 
 function withTimeout(body: string): Buffer {

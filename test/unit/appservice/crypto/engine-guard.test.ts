@@ -51,6 +51,18 @@ describe('calls of the engine', () => {
     expect(reasons.every((reason) => reason instanceof CryptoUnavailable)).toBe(true);
   });
 
+  test('a call that grows with the room may be given a longer limit of its own', () => {
+    const { guard, clock, fatal } = setUp();
+    guard.call('share', never, 60_000).catch(() => undefined);
+
+    clock.advance(59_999);
+    const before = [...fatal];
+    clock.advance(1);
+
+    expect(before).toEqual([]);
+    expect(fatal).toEqual(['the cryptographic engine did not finish "share" in time']);
+  });
+
   test.each<[string, () => Promise<never>]>([
     [
       'at once',

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { OutgoingRequest } from '../../../../appservice/crypto/engine-request.ts';
 import { createOutgoing } from '../../../../appservice/crypto/outgoing.ts';
 import { MatrixError, type MatrixRequest } from '../../../../appservice/matrix-api.ts';
+import { LIMITS } from '../../../../src/limits.ts';
 
 const UPLOAD: OutgoingRequest = { kind: 'keys_upload', id: 'u', body: '{"one_time_keys":{}}' };
 const QUERY: OutgoingRequest = { kind: 'keys_query', id: 'q', body: '{"device_keys":{"@a:x":[]}}' };
@@ -152,4 +153,15 @@ describe('what the engine wants sent', () => {
 
     expect(calls).toHaveLength(1);
   });
+});
+
+test('of the devices that a homeserver names of one person the engine is told a bounded number (G14)', async () => {
+  const devices = Object.fromEntries(Array.from({ length: LIMITS.devicesPerUser + 1 }, (_value, n) => [`D${n}`, {}]));
+  const { outgoing, marked } = setUp([QUERY], () => ({ device_keys: { '@a:x': devices, '@b:x': { ONE: {} } }, failures: {} }));
+
+  await outgoing.flush();
+
+  const told = JSON.parse(marked[0]?.[1] ?? '{}');
+  expect(Object.keys(told.device_keys['@a:x'])).toHaveLength(LIMITS.devicesPerUser);
+  expect(told).toMatchObject({ device_keys: { '@b:x': { ONE: {} } }, failures: {} });
 });

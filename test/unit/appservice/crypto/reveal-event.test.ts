@@ -204,6 +204,25 @@ describe('between real devices', () => {
     expect(without.kind === 'clear' && without.event['content']).toEqual(hello);
   });
 
+  test('that a key is refused counts from its sender only: anybody can name a session', async () => {
+    const event = await alice.say(room, hello);
+    const { session_id } = event['content'] as JsonObject;
+    const sender_key = alice.engine.identityKeys.curve25519;
+    const content = {
+      algorithm: 'm.megolm.v1.aes-sha2',
+      room_id: room.roomId,
+      session_id: session_id ?? null,
+      sender_key,
+      code: 'm.unverified',
+    };
+    const events = [{ type: 'm.room_key.withheld', sender: '@mallory:elsewhere.net', content }] as JsonObject[];
+    await oracle.engine.receive({ events, changed: [], left: [], oneTimeKeys: null, unusedFallback: null });
+
+    expect(await reveal.reveal(row(event))).toMatchObject({ kind: 'missing_key' });
+    await oracle.sync();
+    expect(await reveal.reveal(row(event))).toMatchObject({ kind: 'clear' });
+  });
+
   describe('a client that gives keys to signed devices only', () => {
     async function sayToSigned(): Promise<JsonObject> {
       await alice.engine.trackUsers(room.readers);
