@@ -188,7 +188,13 @@ export function readToolArguments(
 ): { ok: true; value: Record<string, unknown> } | { ok: false; why: string } {
   const unreadable = args[BAD_ARGUMENTS];
   if (typeof unreadable === 'string') return { ok: false, why: `Not run: ${unreadable}.` };
-  const parsed = schema.safeParse(args);
+  let parsed: ReturnType<typeof schema.safeParse>;
+  try {
+    parsed = schema.safeParse(args);
+  } catch (error) {
+    // A transform of the author's own that throws at what the model wrote, or a check that waits: the call's failure, not the turn's.
+    return { ok: false, why: cut(`Not run: the arguments cannot be read. ${readToolError(error)}`, MAX_ERROR_CHARS) };
+  }
   if (parsed.success) return { ok: true, value: parsed.data };
   const issues = parsed.error.issues.slice(0, 5).map((issue) => `${issue.path.join('.') || 'arguments'}: ${issue.message}`);
   return { ok: false, why: cut(`Not run: the arguments do not fit. ${issues.join('; ')}`, MAX_ERROR_CHARS) };

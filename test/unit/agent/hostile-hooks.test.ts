@@ -101,6 +101,20 @@ test('a result that a middleware writes anew keeps the taint that its handler br
   expect(output.calls).toContain('tainted');
 });
 
+test.each([
+  ['throws', z.object({ text: z.string().transform((text) => JSON.parse(text)) })],
+  ['waits', z.object({ text: z.string().refine(async () => true) })],
+])('a schema that %s is a result that the model can read, no end of the turn', async (_case, schema) => {
+  const strict = defineTool({ name: 'strict', description: 's', schema, handler: () => 'ran' });
+  bench = await startBench({ plugins: [plugin('h', { getTools: () => [strict] })] });
+  bench.server.enqueue(toolCallsReply({ name: 'strict', args: { text: '{' } }), textReply('ok'));
+
+  const { outcome } = await bench.execute();
+
+  expect(resultsOf(outcome)).toEqual([expect.stringContaining('Not run: the arguments')]);
+  expect(outcome).toMatchObject({ kind: 'completed', text: 'ok' });
+});
+
 test('a hook that passes on nothing has passed on what it was given', async () => {
   const careless = createMiddleware({
     name: 'm',
