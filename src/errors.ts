@@ -219,3 +219,13 @@ export class NotAvailableError extends OracleError {
     super(refusal('NOT_AVAILABLE', { message: `${part} is not available in this version of matrix-oracle.`, details: { part } }));
   }
 }
+
+/** Plugins may throw anything, also a proxy that itself throws when it is asked what it is: then an error that says so. */
+export function readThrown(error: unknown): unknown {
+  try {
+    void (error instanceof Error);
+    return error;
+  } catch {
+    return new Error('what was thrown cannot be read');
+  }
+}

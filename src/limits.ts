@@ -75,6 +75,8 @@ export const LIMITS = {
   // model and tools
   modelReplyChars: 400_000,
   toolArgumentsBytes: 32 * 1024,
+  /** Deeper than any schema; thousands of levels overflow the stack of whoever walks through them. */
+  toolArgumentsDepth: 64,
   toolResultChars: 20_000,
   toolTimeoutMs: 60_000,
   modelCallsPerRun: 25,

@@ -94,8 +94,12 @@ function readArguments(text: string): JsonObject {
   if (text.trim() === '') return {};
   try {
     const value: unknown = JSON.parse(text);
+    if (!isWithin(value, LIMITS.toolArgumentsDepth)) return { [BAD_ARGUMENTS]: 'the arguments are nested too deeply' };
     return isJsonObject(value) ? value : { [BAD_ARGUMENTS]: 'the arguments are not a JSON object' };
   } catch {
     return { [BAD_ARGUMENTS]: 'the arguments are not valid JSON' };
   }
 }
+
+const isWithin = (value: unknown, levels: number): boolean =>
+  typeof value !== 'object' || value === null || (levels > 0 && Object.values(value).every((inner) => isWithin(inner, levels - 1)));

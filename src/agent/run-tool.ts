@@ -5,7 +5,7 @@
  */
 import { ToolMessage } from '@langchain/core/messages';
 import type { z } from 'zod';
-import { OracleError, refusal } from '../errors.ts';
+import { OracleError, readThrown, refusal } from '../errors.ts';
 import { canonicalJson, type JsonObject, sha256Base64Url } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -242,9 +242,10 @@ async function callHandler(
         tool.answer === undefined
           ? { status: 'success', text: buildResultText(await tool.definition.handler(args, context), clean) }
           : { status: 'success', ...bounded(await tool.answer(args, { key: call.key, context, signal: both, readsForeign }), clean) };
-    } catch (error) {
+    } catch (thrown) {
       // An effect that was cut short by a cancel is left as "started": nobody knows whether it happened.
-      if (both.aborted) throw error;
+      if (both.aborted) throw thrown;
+      const error = readThrown(thrown);
       result = failed(cut(clean(`The tool failed: ${readToolError(error)}`), MAX_ERROR_CHARS));
       logger.warn({ tool: call.name, plugin: tool.plugin, reason: error instanceof Error ? error.name : 'thrown value' }, 'a tool failed');
     }

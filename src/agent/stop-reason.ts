@@ -26,8 +26,12 @@ const MAX_WRAPS = 64;
 /** The library wraps what hooks throw, once per hook. */
 export function unwrap(error: unknown): unknown {
   let current = error;
-  for (let depth = 0; depth < MAX_WRAPS && MiddlewareError.isInstance(current) && current.cause !== undefined; depth += 1)
-    current = current.cause;
+  try {
+    for (let depth = 0; depth < MAX_WRAPS && MiddlewareError.isInstance(current) && current.cause !== undefined; depth += 1)
+      current = current.cause;
+  } catch {
+    return new Error('what was thrown cannot be read');
+  }
   return current;
 }
 
@@ -56,4 +60,7 @@ export const isLoadFailure = (error: unknown): boolean => sqliteCode(error) !== 
 export const sqliteCode = (error: unknown): string =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code.startsWith('SQLITE_') ? error.code : '';
 
-export const nameOfError = (error: unknown): string => (error instanceof Error ? error.name : 'thrown value');
+export function nameOfError(error: unknown): string {
+  const reason = unwrap(error);
+  return reason instanceof Error ? reason.name : 'thrown value';
+}

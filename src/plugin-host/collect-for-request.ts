@@ -2,6 +2,7 @@
  * What plugins bring for one turn only. All are asked at once and none is waited for longer than a person notices; what throws, comes too late or takes
  * a name that is there is logged and missing in this turn, never in another's (lifecycle seed "Sub-agent init").
  */
+import { readThrown } from '../errors.ts';
 import { LIMITS } from '../limits.ts';
 import type { RuntimeContext } from '../runtime-context/runtime-context.ts';
 import type { LoadedPlugin, PluginHost, PluginHostOptions, RegisteredSubAgent, RequestContributions } from './plugin-host.ts';
@@ -70,7 +71,8 @@ async function askRequestHooks(
       return [...answer];
     } catch (error) {
       // Its name alone: the hook knows prompts and secrets of the person, and its error may quote them (G12).
-      const reason = `${hook}: ${error instanceof Error ? error.name : 'thrown value'}`;
+      const thrown = readThrown(error);
+      const reason = `${hook}: ${thrown instanceof Error ? thrown.name : 'thrown value'}`;
       logger.warn({ plugin: name, reason }, 'a hook of a plugin failed; what it would have brought is missing');
       return [];
     }

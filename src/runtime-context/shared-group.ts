@@ -3,6 +3,7 @@
  * reader gets what the owner decides and neither sees the other's configuration. It may be absent or fail at any time, and then is undefined:
  * a plugin must work without its neighbours.
  */
+import { readThrown } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { ReadonlyState, RuntimeContext, SharedAccessors } from './runtime-context.ts';
 
@@ -30,7 +31,8 @@ export function buildSharedGroup({ readers, readState, contextOf, logger, requir
       try {
         return reader.read(readState(), contextOf(reader.plugin));
       } catch (error) {
-        logger.warn({ plugin: reader.plugin, reason: error instanceof Error ? error.name : 'thrown value' }, 'a shared accessor failed');
+        const thrown = readThrown(error);
+        logger.warn({ plugin: reader.plugin, reason: thrown instanceof Error ? thrown.name : 'thrown value' }, 'a shared accessor failed');
         return undefined;
       }
     },

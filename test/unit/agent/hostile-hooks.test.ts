@@ -57,6 +57,28 @@ test('an answer that throws when it is read is left out, and the person is answe
   expect(sentWith(bench, 1).system).toContain('- work: "b"');
 });
 
+test('what is thrown may be anything, also what throws when it is looked at', async () => {
+  const odd = (): never => {
+    const { proxy, revoke } = Proxy.revocable({}, {});
+    revoke();
+    throw proxy;
+  };
+  const middleware = createMiddleware({ name: 'm', beforeModel: odd, wrapModelCall: odd, wrapToolCall: odd, afterModel: odd });
+  const hooks = {
+    getTools: () => [echo('say'), { ...echo('throw'), handler: odd }],
+    getUserContext: odd,
+    getPromptContribution: odd,
+    getRequestTools: odd,
+  };
+  bench = await startBench({ plugins: [plugin('h', { ...hooks, getMiddlewares: () => [middleware] })] });
+  bench.server.enqueue(toolCallsReply({ name: 'say', args: { text: 'hi' } }, { name: 'throw', args: {} }), textReply('ok'));
+
+  const { outcome } = await bench.execute();
+
+  expect(resultsOf(outcome)).toEqual(['say: hi', 'The tool failed: what was thrown cannot be read']);
+  expect(outcome).toMatchObject({ kind: 'completed', text: 'ok' });
+});
+
 const elsewhere = ({ matrix }: RuntimeContext) => matrix.getRoomState('!other:test');
 test.each<[string, Partial<AnyOraclePlugin>]>([
   ['a room that is not its own', { getPromptContribution: async (ctx) => String(await elsewhere(ctx)) }],

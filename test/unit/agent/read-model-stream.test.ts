@@ -46,6 +46,8 @@ test.each([
   ['{"x":', 'not valid JSON'],
   ['[1]', 'not a JSON object'],
   [`{"x":"${'y'.repeat(LIMITS.toolArgumentsBytes)}"}`, 'too large'],
+  [`{"x":${'['.repeat(LIMITS.toolArgumentsDepth)}${']'.repeat(LIMITS.toolArgumentsDepth)}}`, 'nested too deeply'],
+  [`{"x":${'['.repeat(15_000)}${']'.repeat(15_000)}}`, 'nested too deeply'],
 ])('arguments that cannot be used say why', async (args, why) => {
   const message = await read(chunksOf(part(0, { id: 'a', name: 'f', args })));
 
