@@ -3,10 +3,9 @@
  * into a room that is encrypted is ciphertext (G11). Nothing is written to disk: a file lives as long as the tool call that wanted it.
  */
 import { OracleError, refusal } from '../src/errors.ts';
-import type { EventId, RoomId } from '../src/ids.ts';
 import type { JsonObject } from '../src/json.ts';
 import { LIMITS } from '../src/limits.ts';
-import type { SharedFile } from '../src/runtime-context/matrix-access.ts';
+import type { FilePlace, SharedFile } from '../src/runtime-context/matrix-access.ts';
 import { buildRelation } from './content/relations.ts';
 import type { Attachments } from './crypto/attachments.ts';
 import { isMatrixError, type MatrixApi, matrixPath } from './matrix-api.ts';
@@ -30,7 +29,7 @@ export interface Media {
   /** @param event decrypted. @throws OracleError BAD_REQUEST, HOMESERVER_UNAVAILABLE. */
   read(event: JsonObject, signal: AbortSignal): Promise<SharedFile>;
   /** @returns content of the message that shows it. @throws OracleError HOMESERVER_UNAVAILABLE. */
-  upload(place: { roomId: RoomId; threadRoot: EventId | null }, file: SharedFile, signal: AbortSignal): Promise<JsonObject>;
+  upload(place: FilePlace, file: SharedFile, signal: AbortSignal): Promise<JsonObject>;
 }
 
 const badFile = (message: string): OracleError => new OracleError(refusal('BAD_REQUEST', { message }));
@@ -92,11 +91,11 @@ export function createMedia({ api, rooms, attachments }: MediaOptions): Media {
       if (!clear.ok) throw badFile('The file is damaged: it is not the one that was sent.');
       return { name, mimeType, bytes: clear.value };
     },
-    async upload({ roomId, threadRoot }, given, signal) {
+    async upload({ roomId, threadRoot, askedEncrypted }, given, signal) {
       const file = { ...given, name: cleanFileName(given.name) };
       const place = threadRoot === null ? {} : { thread: { root: threadRoot } };
       try {
-        let isEncrypted = await rooms.isEncrypted(roomId);
+        let isEncrypted = askedEncrypted || (await rooms.isEncrypted(roomId));
         let stored = await store(file, { isEncrypted, signal });
         // Encrypted since we asked: what its message shows must not be readable without its key.
         if (!isEncrypted && (await rooms.isEncrypted(roomId))) {

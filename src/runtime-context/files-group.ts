@@ -34,7 +34,8 @@ export function buildFilesGroup({ run, access, post, signal }: FilesGroupOptions
     },
     send(file) {
       const shared = readOutgoingFile(file);
-      const place = { roomId: run.roomId, threadRoot: run.threadRoot };
+      const askedEncrypted = run.trust !== null && run.trust !== 'clear';
+      const place = { roomId: run.roomId, threadRoot: run.threadRoot, askedEncrypted };
       return post({ type: 'm.room.message', isState: false }, () => access.uploadFile(place, shared, signal));
     },
   };

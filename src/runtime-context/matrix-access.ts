@@ -17,6 +17,12 @@ export interface SharedFile {
   readonly mimeType: string;
   readonly bytes: Uint8Array;
 }
+export interface FilePlace {
+  readonly roomId: RoomId;
+  readonly threadRoot: EventId | null;
+  /** As src/runs/asked-encrypted.ts says of the message that shows the file. */
+  readonly askedEncrypted: boolean;
+}
 export interface MatrixAccess {
   /** Sends through the outbox and waits for the homeserver's answer. The txn id makes a repeated call the same event (G4, G6). */
   send(
@@ -28,8 +34,8 @@ export interface MatrixAccess {
   event(room: RoomId, event: EventId): Promise<JsonObject>;
   /** The file that this message shows. @throws OracleError when there is none, it is too large, or not the one that was sent. */
   readFile(room: RoomId, event: EventId, signal: AbortSignal): Promise<SharedFile>;
-  /** Uploads it, encrypted where the room is. @returns content of the message that shows it. */
-  uploadFile(place: { roomId: RoomId; threadRoot: EventId | null }, file: SharedFile, signal: AbortSignal): Promise<JsonObject>;
+  /** Uploads it, encrypted where the room is, or the message that it answers was. @returns content of the message that shows it. */
+  uploadFile(place: FilePlace, file: SharedFile, signal: AbortSignal): Promise<JsonObject>;
   /** Whether this user's own power level allows this event in the room. */
   mayUserSend(user: UserId, room: RoomId, event: { type: string; isState: boolean }): Promise<boolean>;
   /** Whether the oracle and this user have both joined the room; false when nobody can say. Without it a turn has its own room only. */

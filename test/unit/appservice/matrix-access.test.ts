@@ -120,7 +120,7 @@ describe('in an encrypted room', () => {
 
   test('a file goes out and comes back, and the homeserver sees neither its bytes nor its name (G11)', async () => {
     const file = { name: 'diary.txt', mimeType: 'text/plain', bytes: Buffer.from('dear diary') };
-    const content = await access.uploadFile({ roomId: room, threadRoot: null }, file, never);
+    const content = await access.uploadFile({ roomId: room, threadRoot: null, askedEncrypted: false }, file, never);
     const id = await access.send(message(content), never);
 
     expect(await access.readFile(room, id, never)).toEqual({ ...file, bytes: new Uint8Array(file.bytes) });

@@ -10,7 +10,7 @@ import { createFakeHomeserver, type FakeHomeserver, registerOracle } from '../..
 
 const ORACLE = '@oracle:oracle.local' as UserId;
 const ROOM = '!room' as RoomId;
-const place = { roomId: ROOM, threadRoot: null };
+const place = { roomId: ROOM, threadRoot: null, askedEncrypted: false };
 const never = new AbortController().signal;
 const NOTES = { name: 'notes.txt', mimeType: 'text/plain', bytes: Buffer.from('buy milk') };
 const attachments = createAttachments({
@@ -66,6 +66,13 @@ test('a file in an encrypted room is stored as ciphertext without name and type,
   });
 });
 
+test('a file for whoever asked encrypted is stored as ciphertext, whatever the room’s state says (G11)', async () => {
+  const content = await media.upload({ ...place, askedEncrypted: true }, NOTES, never);
+
+  expect(content).not.toHaveProperty('url');
+  expect(stored()[0]?.bytes.equals(NOTES.bytes)).toBe(false);
+});
+
 test('while nobody can say whether the room is encrypted, nothing is uploaded (G11)', async () => {
   encrypted = [new MatrixError({ errcode: 'M_UNKNOWN', status: 500, retryAfterMs: null, certain: false })];
 
@@ -82,7 +89,7 @@ test('a room that was encrypted during the upload gets a message that shows the 
 });
 
 test('a file of a thread stands in it', async () => {
-  const content = await media.upload({ roomId: ROOM, threadRoot: '$root' as EventId }, NOTES, never);
+  const content = await media.upload({ ...place, threadRoot: '$root' as EventId }, NOTES, never);
 
   expect(content['m.relates_to']).toMatchObject({ rel_type: 'm.thread', event_id: '$root' });
 });

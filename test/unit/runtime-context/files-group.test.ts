@@ -22,8 +22,8 @@ function setUp({ call = { id: 'c', mayWriteExternally: true }, run = fakeRun(), 
   const files: SharedFile[] = [];
   const matrix: MatrixAccess = {
     ...noMatrix,
-    async uploadFile({ roomId, threadRoot }, file) {
-      done.push(`upload to ${roomId} ${threadRoot ?? 'main'}`);
+    async uploadFile({ roomId, threadRoot, askedEncrypted }, file) {
+      done.push(`upload${askedEncrypted ? ' sealed' : ''} to ${roomId} ${threadRoot ?? 'main'}`);
       files.push(file);
       return { msgtype: 'm.file', body: file.name } satisfies JsonObject;
     },
@@ -48,6 +48,13 @@ test('a file is uploaded, then shown, in the room and thread of the run', async 
 
   expect(await group.send(TEXT)).toBe('$sent');
   expect(done).toEqual(['upload to !room:test $root', `send tool.${run.id}.c.1 a.txt`]);
+});
+
+test('whoever asked encrypted gets an encrypted file, whatever the room says (G11)', async () => {
+  const { group, done } = setUp({ run: fakeRun({ trust: 'cross-signed' }) });
+  await group.send(TEXT);
+
+  expect(done[0]).toBe('upload sealed to !room:test main');
 });
 
 test('messages and files of one call are counted together: each has a txn id of its own (G4)', async () => {
