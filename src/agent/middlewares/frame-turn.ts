@@ -35,6 +35,7 @@ export const frameTurn = (loop: Loop): AgentMiddleware =>
       // Of what came while the run works, nothing reaches the model that was taken back in the last moment.
       if (!isFirst) await turn.consumed;
       noteTaint(turn, messages, loop.tools);
+      const { modelCalls } = loop;
       const answer = await handler({
         ...request,
         model: loop.model,
@@ -42,6 +43,8 @@ export const frameTurn = (loop: Loop): AgentMiddleware =>
         messages: [...loop.window, ...messages],
         tools: offeredNow(loop).tools as never,
       });
+      // A hook that answers in the model's place comes to an end as well: each step counts, whoever answered.
+      loop.modelCalls = Math.max(loop.modelCalls, modelCalls + 1);
       const message = ownMessage(answer, loop);
       loop.writer.endMessage();
       loop.messages = [...messages, message];

@@ -1,9 +1,10 @@
 /** Hooks that hang, throw where nobody looks, change what they were handed or are refused something: what they may cost is their own contribution. */
-import { type AIMessage, ToolMessage } from '@langchain/core/messages';
+import { AIMessage, ToolMessage } from '@langchain/core/messages';
 import { createMiddleware } from 'langchain';
 import { afterEach, expect, test } from 'vitest';
 import { z } from 'zod';
 import { OracleError, refusal } from '../../../src/errors.ts';
+import { LIMITS } from '../../../src/limits.ts';
 import type { AnyOraclePlugin } from '../../../src/plugin-api/define-oracle-plugin.ts';
 import { defineTool } from '../../../src/plugin-api/define-tool.ts';
 import type { RuntimeContext } from '../../../src/runtime-context/runtime-context.ts';
@@ -150,6 +151,23 @@ test('a hook that passes on nothing has passed on what it was given', async () =
 
   expect(resultsOf(outcome)).toEqual(['say: hi']);
   expect(outcome).toMatchObject({ kind: 'completed', text: 'ok' });
+});
+
+test('a hook that answers in the model’s place, and always with another call, comes to an end (G14)', async () => {
+  let answers = 0;
+  const middleware = createMiddleware({
+    name: 'm',
+    wrapModelCall: async () => {
+      answers += 1;
+      return new AIMessage({ content: '', tool_calls: [{ id: `c${answers}`, name: 'say', args: { text: `${answers}` } }] });
+    },
+  });
+  bench = await startBench({ plugins: [plugin('h', { getTools: () => [echo('say')], getMiddlewares: () => [middleware] })] });
+
+  const { outcome } = await bench.execute();
+
+  expect(outcome).toMatchObject({ kind: 'failed', refusal: { code: 'MODEL_ERROR' } });
+  expect(answers).toBe(LIMITS.modelCallsPerRun);
 });
 
 test('a hook that empties the list it was handed takes nothing from the model', async () => {
