@@ -126,3 +126,27 @@ test('while the state of a room cannot be had, nothing is sent in the clear, and
   expect(answers.map(({ text }) => text)).toEqual(['All of the answer.', 'Yes.']);
   expect((await talk.history()).filter(({ type }) => type === 'm.room.message')).toEqual([]);
 });
+
+test('a homeserver that shows a room as not encrypted gets no answer to an encrypted message in the clear (G11)', async () => {
+  const oracle = await world.oracle();
+  const proxy = await openFaultProxy({ target: () => world.homeserver.baseUrl });
+  proxies.push(proxy);
+  await oracle.start({ MATRIX_BASE_URL: proxy.url });
+  oracle.model.respond((request) => textReply(`Re: ${newTexts(request).at(-1)}`));
+  const person = await world.person();
+  const talk = await person.direct(oracle);
+  await talk.ask('one');
+  const path = `/_matrix/client/v3/rooms/${encodeURIComponent(talk.roomId)}/state`;
+  const state = await person.client.wire.request<JsonObject[]>('GET', path);
+  await oracle.stop();
+  oracle.change('DELETE FROM encrypted_rooms');
+  const shown = state.filter(({ type }) => type !== 'm.room.encryption');
+  proxy.plan((passing) => (passing.path.split('?')[0] === path ? { kind: 'answer', status: 200, body: shown } : undefined));
+  await oracle.start({ MATRIX_BASE_URL: proxy.url });
+
+  const next = await talk.ask('two');
+
+  expect(next.text).toBe('Re: two');
+  expect(shown.length).toBeGreaterThan(0);
+  expect((await talk.history()).filter(({ type }) => type === 'm.room.message')).toEqual([]);
+});
