@@ -246,12 +246,18 @@ export async function startWork(options: WorkOptions): Promise<Work> {
       void reconciler.run();
     },
   });
+  /** Pushed or found by reconciliation, before their turn comes. */
+  function sawEvents(events: readonly IncomingEvent[]): void {
+    forgetChanged(events, rooms);
+    // A secret that was taken back is given to nobody any more.
+    for (const { type, roomId } of events) if (type === 'm.room.redaction') services.secrets.forget(roomId);
+  }
   const reconciler = createReconciler({
     api: connection.as({ userId: oracle, deviceId: syncDeviceOf(config.matrixDeviceId) }),
     store: createReconcileStore({ store, inbox, clock, oracle }),
     orphans: createOrphans({ api, store, outbox, oracle, clock, read }),
     openOwn: createOpenOwn({ read, outbox, oracle }),
-    onRead: (events) => forgetChanged(events, rooms),
+    onRead: sawEvents,
     oracle,
     clock,
     logger,
@@ -496,11 +502,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     sidecarUrl,
     ready,
     pinged: (id) => ping.seen(id),
-    arrived(events) {
-      forgetChanged(events, rooms);
-      // A secret that was taken back is given to nobody any more.
-      for (const { type, roomId } of events) if (type === 'm.room.redaction') services.secrets.forget(roomId);
-    },
+    arrived: sawEvents,
     receiveKeys: encryption.receiveKeys,
     homeserverIsUp() {
       sender.nudge();
