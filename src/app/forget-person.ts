@@ -156,6 +156,14 @@ function forgetRuns({ sql }: Store, tx: Tx, turns: readonly Turn[]): void {
   tx.run(sql.deleteFrom('transcript').where('session_id', 'in', sessions).where('run_id', 'in', runs));
   // Others' conversations too are retold without this person from now on.
   for (const session of sessions) dropSummary({ sql }, tx, session);
+  // A run that never ended holds credits, and whose they are may stay: its end is what settles them (migration 008).
+  tx.run(
+    sql
+      .updateTable('runs')
+      .set((eb) => ({ ended_at: eb.ref('created_at') }))
+      .where('run_id', 'in', runs)
+      .where('ended_at', 'is', null),
+  );
   tx.run(sql.deleteFrom('runs').where('run_id', 'in', runs));
 }
 /** What is sent because of a prompt without a run of its own (`noticeTxnId`). */

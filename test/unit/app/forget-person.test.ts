@@ -202,3 +202,22 @@ test('what cannot be sent does not keep a person from being forgotten: half a mi
   expect(outcomes[1]).toBe('neither an account nor a DID');
   close();
 });
+
+test('credits that an unfinished run of theirs holds come back to an identity that somebody else speaks for as well (G10)', async () => {
+  const { store, erase, close } = await setUp();
+  const { sql } = store;
+  const principal_id = 'did:key:zShared' as Did;
+  await store.write((tx) => {
+    const run = tx.get(sql.selectFrom('runs').select('run_id').where('matrix_user_id', '=', ALICE).where('room_id', '=', OTHER_ROOM));
+    const run_id = run?.run_id ?? ('' as never);
+    tx.run(sql.updateTable('runs').set({ principal_id, status: 'queued', ended_at: null }).where('run_id', '=', run_id));
+    tx.run(sql.insertInto('credit_accounts').values({ principal_id, balance: 5 }));
+    tx.run(sql.insertInto('credit_holds').values({ run_id, principal_id, amount: 10, spent: 3, created_at: 1 }));
+  });
+
+  await forgetPerson(readPerson(store, ALICE), { store, eraseCheckpoints: erase });
+
+  expect(store.read.all(sql.selectFrom('credit_holds').selectAll())).toEqual([]);
+  expect(store.read.get(sql.selectFrom('credit_accounts').select('balance').where('principal_id', '=', principal_id))?.balance).toBe(12);
+  close();
+});
