@@ -63,7 +63,7 @@ export const ERRORS = {
     status: 403,
     retryable: false,
     message:
-      'I only take messages from devices that their owner has verified. Please verify this session in the settings of your app, then send it again.',
+      'I only take messages from devices that their owner has verified. Please verify this session in the settings of your app, and me if you have reset your identity, then send it again.',
     hint: 'CRYPTO_TRUST is `cross-signed`, and the device is not signed by the identity of its owner.',
   },
   NOT_ENCRYPTED: {

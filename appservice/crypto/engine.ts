@@ -44,10 +44,11 @@ export interface ReceivedToDevice {
   readonly event: JsonObject;
 }
 
-/** What is known of the device behind a ciphertext, strictly: `identity_not_verified` is the normal best case (signed by its owner, whom we never met). */
+/** What is known of the device behind a ciphertext, strictly: `identity_not_verified` is the normal best case (signed by its owner, whom we never met), `identity_changed` the same by an owner who had another identity before. */
 export type DeviceShield =
   | 'verified'
   | 'identity_not_verified'
+  | 'identity_changed'
   | 'unsigned_device'
   | 'unknown_device'
   | 'not_guaranteed'
@@ -150,6 +151,12 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
     machine.registerRoomKeyUpdatedCallback(announce);
     machine.registerRoomKeysWithheldCallback(announce);
   });
+  /** The identity is not the one by which we knew this person first, and they have not verified us with it. The shield says nothing of that. */
+  const hasChanged = (user: string): Promise<boolean> =>
+    call('identity', async () => {
+      const identity = await machine.getIdentity(new wasm.UserId(user));
+      return identity instanceof wasm.OtherUserIdentity && identity.identityNeedsUserApproval();
+    });
   const shared = new Set<RoomId>();
   /** Who refused which session. The engine believes anybody's word on it (measured, 18.9.0), and sessions can be read on every event. */
   const refused = new LRUCache<string, true>({ max: REFUSALS });
@@ -200,9 +207,11 @@ export async function openEngine(options: EngineOptions): Promise<Result<Engine,
     async decrypt(event, room) {
       try {
         const settings = new wasm.DecryptionSettings(wasm.TrustRequirement.Untrusted);
-        return ok(
-          readDecrypted(await call('decrypt', () => machine.decryptRoomEvent(JSON.stringify(event), new wasm.RoomId(room), settings))),
+        const decrypted = readDecrypted(
+          await call('decrypt', () => machine.decryptRoomEvent(JSON.stringify(event), new wasm.RoomId(room), settings)),
         );
+        const isOfAnother = decrypted.shield === 'identity_not_verified' && (await hasChanged(decrypted.sender));
+        return ok(isOfAnother ? { ...decrypted, shield: 'identity_changed' } : decrypted);
       } catch (error) {
         if (!(error instanceof wasm.MegolmDecryptionError)) throw error;
         const { sender, content } = event;

@@ -223,6 +223,30 @@ describe('between real devices', () => {
     expect(await reveal.reveal(row(event))).toMatchObject({ kind: 'clear' });
   });
 
+  test('a device that is signed by another identity than its owner had before is not theirs, until they have verified the oracle with it', async () => {
+    await giveIdentity(oracle);
+    await giveIdentity(alice);
+    const trustIn = async (speaker: KeyMachine): Promise<unknown> => {
+      const event = await speaker.say(room, hello);
+      await oracle.sync();
+      const revealed = await reveal.reveal(row(event));
+      return revealed.kind === 'clear' && revealed.trust;
+    };
+    const before = await trustIn(alice);
+    server.forgetIdentity(alice.user);
+    const thief = await join(alice.user, 'THIEF');
+    await giveIdentity(thief);
+    const after = await trustIn(thief);
+    const signature = await oracle.engine.call('verify', async (machine) => {
+      const identity = await machine.getIdentity(new WasmUserId(alice.user));
+      return identity === undefined ? null : readRequest(await identity.verify());
+    });
+    if (signature !== null) await oracle.outgoing.send(signature);
+
+    expect({ before, after }).toEqual({ before: 'cross-signed', after: 'unverified' });
+    expect(await trustIn(thief)).toBe('cross-signed');
+  });
+
   describe('a client that gives keys to signed devices only', () => {
     async function sayToSigned(): Promise<JsonObject> {
       await alice.engine.trackUsers(room.readers);

@@ -5,9 +5,13 @@ test.each(['verified', 'identity_not_verified'] as const)('%s: the device is sig
   expect(decideSenderTrust(shield)).toBe('cross-signed');
 });
 
-test.each(['unsigned_device', 'unknown_device', 'not_guaranteed', 'verification_violation', 'mismatched_sender'] as const)(
-  '%s: nobody vouches for the device',
-  (shield) => {
-    expect(decideSenderTrust(shield)).toBe('unverified');
-  },
-);
+test.each([
+  'identity_changed',
+  'unsigned_device',
+  'unknown_device',
+  'not_guaranteed',
+  'verification_violation',
+  'mismatched_sender',
+] as const)('%s: nobody vouches for the device', (shield) => {
+  expect(decideSenderTrust(shield)).toBe('unverified');
+});
