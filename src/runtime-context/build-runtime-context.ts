@@ -101,6 +101,8 @@ interface Doubted extends RuntimeContextSources {
   readonly readsForeign: () => void;
   /** What the plugin keeps now may be words of strangers: the run is tainted, or it was given some in this very call. */
   readonly keepsForeign: () => boolean;
+  /** Of the context in which a neighbour is read: what that one may still emit and ask is all there is. */
+  readonly counted?: Pick<RuntimeContext, 'emit' | 'llm'>;
 }
 
 /** The run's taint is about what its model was shown; what a handler was given and keeps at once has not been shown to any. */
@@ -173,22 +175,26 @@ function build(sources: Doubted, depth: number): RuntimeContext {
       isTainted,
       declared: call?.capability,
     }),
-    llm: buildLlmGroup({
-      models: sources.models,
-      redactor,
-      signal,
-      requireAuthority: () => {
-        requireLive();
-        return sources.requireAuthority?.();
-      },
-      onUsage: sources.onUsage ?? NOTHING,
-    }),
-    emit: buildEmitGroup({
-      sendToolCall: sources.sendToolCall,
-      emit: sources.emit,
-      redactor,
-      ...(call === undefined ? {} : { callId: call.id }),
-    }),
+    llm:
+      sources.counted?.llm ??
+      buildLlmGroup({
+        models: sources.models,
+        redactor,
+        signal,
+        requireAuthority: () => {
+          requireLive();
+          return sources.requireAuthority?.();
+        },
+        onUsage: sources.onUsage ?? NOTHING,
+      }),
+    emit:
+      sources.counted?.emit ??
+      buildEmitGroup({
+        sendToolCall: sources.sendToolCall,
+        emit: sources.emit,
+        redactor,
+        ...(call === undefined ? {} : { callId: call.id }),
+      }),
     logger: createPluginLogger(sources.logger.child({ plugin, ...(call === undefined ? {} : { tool: call.tool }) }), redactor.clean),
     abortSignal: signal,
     shared:
@@ -198,7 +204,7 @@ function build(sources: Doubted, depth: number): RuntimeContext {
             readers: depth < MAX_SHARED_DEPTH ? services.host.shared : NO_READERS,
             readState: () => context.history.state,
             // Of no tool call: reading a neighbour's state is no reason for that neighbour to act.
-            contextOf: (owner) => build(withoutCall(sources, owner), depth + 1),
+            contextOf: (owner) => build({ ...withoutCall(sources, owner), counted: context }, depth + 1),
             logger: sources.logger,
             requireLive,
           }),

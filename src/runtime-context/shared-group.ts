@@ -28,12 +28,16 @@ export function buildSharedGroup({ readers, readState, contextOf, logger, requir
       requireLive();
       const reader = readers.get(key);
       if (reader === undefined) return undefined;
-      try {
-        return reader.read(readState(), contextOf(reader.plugin));
-      } catch (error) {
+      const failed = (error: unknown): undefined => {
         const thrown = readThrown(error);
         logger.warn({ plugin: reader.plugin, reason: thrown instanceof Error ? thrown.name : 'thrown value' }, 'a shared accessor failed');
-        return undefined;
+      };
+      try {
+        const value = reader.read(readState(), contextOf(reader.plugin));
+        // One that fails later is undefined later: whoever only looked must not end the process by a rejection that nobody waits for.
+        return value instanceof Promise ? value.catch(failed) : value;
+      } catch (error) {
+        return failed(error);
       }
     },
     has: (_target, key) => typeof key === 'string' && readers.has(key),

@@ -44,6 +44,28 @@ test('an accessor that throws is undefined and said in the log, with the name of
   expect(JSON.stringify(logger.lines)).not.toContain('what the person wrote');
 });
 
+test('an accessor that fails later is undefined later, also when nobody waits for it', async () => {
+  const owner = sharing('owner', { late: () => Promise.reject(new RangeError('what the person wrote')) });
+  const { context, logger } = buildContext({ services: fakeServices({ plugins: [owner] }) });
+
+  expect(await read(context, 'late')).toBeUndefined();
+  expect(logger.lines).toMatchObject([{ level: 'warn', plugin: 'owner', reason: 'RangeError' }]);
+});
+
+test('what an accessor emits counts with the call that reads it, however often it is read (G14)', () => {
+  const owner = sharing('owner', {
+    flood: (_state, ctx) => {
+      for (let frame = 0; frame < 400; frame += 1) ctx.emit.router({ step: 'again' });
+      return 1;
+    },
+  });
+  const { context, emitted } = buildContext({ services: fakeServices({ plugins: [owner] }) });
+
+  for (let times = 0; times < 5; times += 1) read(context, 'flood');
+
+  expect(emitted).toHaveLength(1_000);
+});
+
 test('two accessors that read each other come to an end', () => {
   const plugins = [
     sharing('a', { one: (_state, ctx) => read(ctx, 'two') ?? 'end' }),
