@@ -206,13 +206,13 @@ export function decideAdmission(message: MessageItem, room: RoomFacts, facts: Me
   return { kind: 'admit', ...address, conversation: decideConversation(message, room) };
 }
 
-/** An emote ("/me !revoke all") says something about a command and is none. */
 /** In a direct room it goes into the person's own conversation, and so needs the same right. */
 function decideFile({ kind }: RoomFacts, { mayUse }: MessageFacts, untrusted: TrustRefusal | null): Admission {
   if (kind === 'direct' && !mayUse) return ignore('not_allowed');
   return kind === 'direct' && untrusted !== null ? { kind: 'untrusted', code: untrusted } : { kind: 'overhear', reason: 'file' };
 }
 
+/** An emote ("/me !revoke all") says something about a command and is none. */
 const commandIn = (message: MessageItem, text: string): Command | null =>
   message.msgtype === 'm.text' ? readCommand(text, { isReply: message.inReplyTo !== null }) : null;
 
