@@ -83,6 +83,8 @@ export function createSecrets({ matrix, key, monotonic, logger }: SecretsOptions
     ttlResolution: 0,
     perf: { now: monotonic },
   });
+  /** How often anything was forgotten. */
+  let forgotten = 0;
   /** The user is part of it: an entry that points to another's event must not find what was decrypted for them. */
   const idOf = ({ room, user }: SecretOwner, eventId: EventId): string => JSON.stringify([room, user, eventId]);
 
@@ -90,6 +92,7 @@ export function createSecrets({ matrix, key, monotonic, logger }: SecretsOptions
     if (key === null) return null;
     const present = kept.get(idOf(owner, eventId));
     if (present !== undefined) return present.value;
+    const before = forgotten;
     const event = await matrix.event(owner.room, eventId).catch((error: unknown) => {
       // Gone, or not for us to see; anything else is an outage, and a plugin must not take it for "there is no secret".
       if (isGone(error)) return {};
@@ -100,7 +103,8 @@ export function createSecrets({ matrix, key, monotonic, logger }: SecretsOptions
       logger.warn({ room_id: owner.room, event_id: eventId, reason: 'cannot be read' }, 'a secret has no value that can be used');
       return null;
     }
-    kept.set(idOf(owner, eventId), { owner, value });
+    // What was taken back while it was on its way is good for this call at most.
+    if (before === forgotten) kept.set(idOf(owner, eventId), { owner, value });
     return value;
   }
 
@@ -127,6 +131,7 @@ export function createSecrets({ matrix, key, monotonic, logger }: SecretsOptions
         .filter(({ owner }) => owner.room === room && (user === undefined || owner.user === user))
         .map(({ value }) => value),
     forget(room) {
+      forgotten += 1;
       for (const [id, { owner }] of kept.entries()) if (owner.room === room) kept.delete(id);
     },
   };

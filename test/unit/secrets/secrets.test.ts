@@ -109,6 +109,19 @@ test('after a redaction in the room nothing is kept of it', async () => {
   expect(secrets.known(ROOM)).toEqual([]);
 });
 
+test('a secret that is taken back while it is on its way is not kept', async () => {
+  const { room, secrets } = setUp();
+  const id = await room.put('A', 'one');
+  const asked = valuesOf(secrets, ['A']);
+  while (room.reads === 0) await Promise.resolve();
+
+  room.events.set(`${ROOM} ${id}`, { type: 'ixo.room.secret', sender: ALICE, content: {} });
+  secrets.forget(ROOM);
+  await asked;
+
+  expect(await valuesOf(secrets, ['A'])).toEqual({});
+});
+
 test('a deleted secret has no name and no value', async () => {
   const { room, secrets } = setUp();
   await room.put('A', 'one');
