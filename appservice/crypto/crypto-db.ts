@@ -49,6 +49,8 @@ export interface ToDeviceBatch {
 }
 export interface StoredBatch extends ToDeviceBatch {
   readonly id: number;
+  /** How often the engine was handed it, this process and earlier ones together. */
+  readonly tries: number;
 }
 
 export interface ToDeviceStore {
@@ -59,6 +61,10 @@ export interface ToDeviceStore {
   put(batch: ToDeviceBatch, since: string | null): void;
   /** Not yet done, oldest first. */
   pending(): readonly StoredBatch[];
+  /** Before the engine is handed it: a process that dies of it must know at its next start. */
+  begin(id: number): void;
+  /** Leaves only these events of it. */
+  keep(id: number, events: ToDeviceBatch['events']): void;
   /** The engine has persisted it. */
   done(id: number): void;
   since(): string | null;
@@ -68,6 +74,7 @@ const SCHEMA_VERSION = 1;
 const TABLES = `
   ${IDB_TABLES}
   CREATE TABLE IF NOT EXISTS to_device (id INTEGER PRIMARY KEY AUTOINCREMENT, batch TEXT NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS to_device_tries (id INTEGER PRIMARY KEY, tries INTEGER NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS to_device_seen (id INTEGER PRIMARY KEY AUTOINCREMENT, hash TEXT NOT NULL UNIQUE) STRICT;
   CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 `;
@@ -141,8 +148,18 @@ function createToDevice(sqlite: Sqlite.Database, meta: MetaStore): ToDeviceStore
   const see = sqlite.prepare('INSERT OR IGNORE INTO to_device_seen (hash) VALUES (?)');
   const forget = sqlite.prepare('DELETE FROM to_device_seen WHERE id <= (SELECT max(id) FROM to_device_seen) - ?');
   const insert = sqlite.prepare('INSERT INTO to_device (batch) VALUES (?)');
-  const all = sqlite.prepare<[], { id: number; batch: string }>('SELECT id, batch FROM to_device ORDER BY id');
+  const all = sqlite.prepare<[], { id: number; batch: string; tries: number }>(
+    'SELECT id, batch, coalesce(tries, 0) AS tries FROM to_device LEFT JOIN to_device_tries USING (id) ORDER BY id',
+  );
+  const count = sqlite.prepare('INSERT INTO to_device_tries (id, tries) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET tries = tries + 1');
+  const one = sqlite.prepare<[number], { batch: string }>('SELECT batch FROM to_device WHERE id = ?');
+  const replace = sqlite.prepare('UPDATE to_device SET batch = ? WHERE id = ?');
   const remove = sqlite.prepare('DELETE FROM to_device WHERE id = ?');
+  const removeTries = sqlite.prepare('DELETE FROM to_device_tries WHERE id = ?');
+  const finish = sqlite.transaction((id: number) => {
+    remove.run(id);
+    removeTries.run(id);
+  });
   /** Counts as they were last handed to the engine by this process: every answer repeats them. */
   let lastCounts = '';
 
@@ -161,8 +178,13 @@ function createToDevice(sqlite: Sqlite.Database, meta: MetaStore): ToDeviceStore
     put(batch, since) {
       lastCounts = write.immediate(batch, since);
     },
-    pending: () => all.all().map(({ id, batch }) => ({ id, ...Batch.parse(JSON.parse(batch)) })),
-    done: (id) => void remove.run(id),
+    pending: () => all.all().map(({ id, batch, tries }) => ({ id, tries, ...Batch.parse(JSON.parse(batch)) })),
+    begin: (id) => void count.run(id),
+    keep(id, events) {
+      const row = one.get(id);
+      if (row !== undefined) replace.run(JSON.stringify({ ...Batch.parse(JSON.parse(row.batch)), events } satisfies ToDeviceBatch), id);
+    },
+    done: (id) => finish.immediate(id),
     since: () => meta.get('since'),
   };
 }

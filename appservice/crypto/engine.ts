@@ -251,7 +251,7 @@ async function openMachine({
     handle = await call('open_store', () => wasm.StoreHandle.openWithKey(name, Uint8Array.from(storeKey)));
   } catch (cause) {
     if (cause instanceof CryptoUnavailable) throw cause;
-    const remedy = `CRYPTO_KEY_FILE does not hold the key that ${db.path} was encrypted with: put that key back. If it is lost, move the store away: the oracle makes a new device with the same identity.`;
+    const remedy = `CRYPTO_KEY_FILE does not hold the key that ${db.path} was encrypted with: put that key back. If it is lost, run \`matrix-oracle crypto new-device\`: the identity stays.`;
     return err({ code: 'STORE_KEY_WRONG', remedy, cause });
   }
   try {

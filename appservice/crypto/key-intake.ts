@@ -35,9 +35,20 @@ export function createKeyIntake({ store, engine, logger, onReceived }: KeyIntake
   let oneTimeKeys: number | null = null;
 
   async function work(): Promise<void> {
-    for (const { id, ...batch } of store.pending()) {
-      await hand(batch);
+    for (const { id, tries, ...batch } of store.pending()) {
+      store.begin(id);
+      await (tries < MAX_TRIES ? hand(batch) : handSuspect(id, batch));
       store.done(id);
+    }
+  }
+
+  /** Processes have died with it in hand: each event is taken out before the engine sees it, so that the one they died of is met only once more (G17). */
+  async function handSuspect(id: number, { events, ...rest }: ToDeviceBatch): Promise<void> {
+    logger.warn({ count: events.length }, 'to-device events that an earlier process died of are handed over one by one');
+    await receive({ events: [], ...rest });
+    for (const [at, event] of events.entries()) {
+      store.keep(id, events.slice(at + 1));
+      await handOne(event);
     }
   }
 
@@ -98,4 +109,6 @@ export function createKeyIntake({ store, engine, logger, onReceived }: KeyIntake
   };
 }
 
+/** An ordinary kill may come in the middle of a batch, and then once more. */
+const MAX_TRIES = 3;
 const NOTHING = { changed: [], left: [], oneTimeKeys: null, unusedFallback: null } as const;

@@ -11,6 +11,8 @@ ALTER TABLE inbox ADD COLUMN megolm_session TEXT;
 ALTER TABLE inbox ADD COLUMN parked_at INTEGER;
 ALTER TABLE inbox ADD COLUMN told_at INTEGER;
 CREATE INDEX inbox_parked ON inbox (megolm_session, id) WHERE state = 'parked';
+CREATE INDEX inbox_parked_by_sender ON inbox (room_id, sender, parked_at) WHERE state = 'parked';
+CREATE INDEX inbox_parked_by_age ON inbox (parked_at) WHERE state = 'parked';
 ALTER TABLE outbox ADD COLUMN sealed TEXT;
 ALTER TABLE audit ADD COLUMN trust TEXT;
 ALTER TABLE runs ADD COLUMN trust TEXT;

@@ -98,8 +98,8 @@ describe('the file of everything cryptographic', () => {
 
     expect(toDevice.since()).toBe('s2');
     expect(toDevice.pending()).toEqual([
-      { id: 1, ...NOTHING, events: [event(1)] },
-      { id: 2, ...NOTHING, events: [event(2)], changed: ['@b:x'], oneTimeKeys: { signed_curve25519: 3 } },
+      { id: 1, tries: 0, ...NOTHING, events: [event(1)] },
+      { id: 2, tries: 0, ...NOTHING, events: [event(2)], changed: ['@b:x'], oneTimeKeys: { signed_curve25519: 3 } },
     ]);
   });
 

@@ -51,6 +51,23 @@ describe('files that only we may read', () => {
     expect(readFileSync(keyFile, 'utf8')).toBe(text);
   });
 
+  test('whoever lost the key is told what the next start needs, before and after `crypto new-device` moved the store away', () => {
+    const remedy = () => {
+      const result = loadStoreKey({ keyFile, database });
+      return result.ok ? 'it starts' : result.error.remedy;
+    };
+    writeFileSync(database, 'x');
+    expect(remedy()).toContain('crypto new-device');
+    writeFileSync(keyFile, 'garbage');
+    expect(remedy()).toMatch(/put back .* crypto new-device.* remove this file/u);
+
+    rmSync(database);
+
+    expect(remedy()).toContain('remove it, and the next start makes another');
+    rmSync(keyFile);
+    expect(remedy()).toBe('it starts');
+  });
+
   test('a file that cannot be read is refused', () => {
     mkdirSync(keyFile);
 

@@ -214,3 +214,28 @@ test('no event that passed the door makes the real engine lose those beside it',
   expect(received.map(({ event: one }) => one)).toContainEqual(plain);
   expect(oracle.fatal).toEqual([]);
 });
+
+test('an event that ends the process each time ends it no more than a few times, and what came with it is not lost (G1, G17)', async () => {
+  const died = new Error('the process died here');
+  const seen: JsonObject[] = [];
+  receive = async ({ events }) => {
+    if (events.some(({ content }) => (content as JsonObject)['nr'] === 2)) throw new CryptoUnavailable(died.message);
+    seen.push(...events);
+    return [];
+  };
+  await expect(start().take(batch([event(1), event(2), event(3)]), 's1')).rejects.toThrow(CryptoUnavailable);
+
+  let starts = 0;
+  for (let done = false; !done && starts < 10; starts += 1) {
+    done = await start()
+      .resume()
+      .then(
+        () => true,
+        () => false,
+      );
+  }
+
+  expect(starts).toBeLessThan(10);
+  expect(seen.map(({ content }) => (content as JsonObject)['nr'])).toEqual([1, 3]);
+  expect(waiting()).toEqual([]);
+});
