@@ -136,9 +136,15 @@ async function findModule(name: string, folder: string): Promise<Result<string, 
     try {
       return ok(pathToFileURL(createRequire(join(folder, 'package.json')).resolve(name)).href);
     } catch {
+      if (await isFile(resolve(folder, name))) return err(`is read as the name of a package. Write ./${name} for the file.`);
       return err('is not installed. Install it (npm install), or correct the name.');
     }
   }
 }
 
+const isFile = (path: string): Promise<boolean> =>
+  stat(path).then(
+    (found) => found.isFile(),
+    () => false,
+  );
 const quote = (text: string): string => JSON.stringify(text.slice(0, 200));

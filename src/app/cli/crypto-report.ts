@@ -36,11 +36,12 @@ export function describeCrypto(facts: CryptoFacts): string[] {
   ];
 }
 
-function describeIdentity({ identity, identityFile, homeserver }: CryptoFacts): string {
+function describeIdentity({ identity, identityFile, homeserver, store }: CryptoFacts): string {
   const published = 'fault' in homeserver ? null : homeserver.published.masterKey;
   if (identity === null) {
     if (published === null) return `none at ${identityFile}; the oracle makes one at its first start`;
-    return `✗ none at ${identityFile}, but the homeserver has ${inGroups(published)}: \`matrix-oracle crypto import\` brings a saved copy back`;
+    const again = store.kind === 'none' ? '' : 'the next start writes it again if the key store has it; otherwise ';
+    return `✗ none at ${identityFile}, but the homeserver has ${inGroups(published)}: ${again}\`matrix-oracle crypto import\` brings a saved copy back`;
   }
   if ('fault' in identity) return `✗ ${identity.fault}`;
   const own = `${inGroups(identity.masterKey)} (${identityFile})`;

@@ -63,6 +63,7 @@ describe('plugins that an operator names', () => {
       'nobody-made-this',
       'not_found: PLUGINS names "nobody-made-this", which is not installed. Install it (npm install), or correct the name.',
     ],
+    ['good.ts', 'not_found: PLUGINS names "good.ts", which is read as the name of a package. Write ./good.ts for the file.'],
     ['./throws.js', 'not_found: PLUGINS names "./throws.js", which cannot be loaded: no licence. Correct it, or take it out of PLUGINS.'],
     [
       './no-default.js',

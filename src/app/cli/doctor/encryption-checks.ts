@@ -3,8 +3,10 @@
  * compared with our own files. Uploads nothing, and asks no `/sync` as the device of the keys: only its owner may, because a position that is handed in
  * deletes what came before it (G1).
  */
+import { existsSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { publicKeyOf, readIdentity } from '../../../../appservice/crypto/identity-file.ts';
+import { readStoreKey } from '../../../../appservice/crypto/key-file.ts';
 import { readPrivateFile } from '../../../../appservice/crypto/private-file.ts';
 import { type PublishedKeys, queryPublishedKeys } from '../../../../appservice/crypto/published-keys.ts';
 import { isMatrixError, type MatrixConnection } from '../../../../appservice/matrix-api.ts';
@@ -35,7 +37,14 @@ export async function* checkEncryption(options: EncryptionChecksOptions): AsyncG
   yield checkArrival(options.health);
 }
 
-async function* checkFiles({ key, identity }: CryptoFiles): AsyncGenerator<Check> {
+async function* checkFiles({ key, identity, database }: CryptoFiles): AsyncGenerator<Check> {
+  const storeKey = readStoreKey({ keyFile: key, database });
+  if (!storeKey.ok)
+    yield failed(
+      'encryption files',
+      'the oracle does not start with the key of its key store as it is',
+      `Repair it: ${storeKey.error.remedy}`,
+    );
   for (const path of [key, identity]) {
     const mode = await stat(path).then(
       (found) => found.mode,
@@ -83,7 +92,7 @@ async function* checkPublished(options: EncryptionChecksOptions): AsyncGenerator
     yield skipped('identity', 'there is none for encryption yet; the first start makes it');
     return;
   }
-  yield decideIdentityCheck(own, published.masterKey, files.identity);
+  yield decideIdentityCheck(own, published.masterKey, files);
   yield* checkKeyDevice(options, published);
 }
 
@@ -102,9 +111,19 @@ function readOwnMasterKey(path: string, { config }: EncryptionChecksOptions): { 
 const WAYS =
   'Bring a saved copy back with `matrix-oracle crypto import`, or make a new identity with `matrix-oracle crypto new-identity`, which everybody sees.';
 
-function decideIdentityCheck(own: { readonly key: string } | 'broken' | null, published: string | null, file: string): Check {
+function decideIdentityCheck(
+  own: { readonly key: string } | 'broken' | null,
+  published: string | null,
+  { identity: file, database }: CryptoFiles,
+): Check {
   const name = 'identity';
   if (own === 'broken') return failed(name, `${file} cannot be read, or is no whole identity of this account`, WAYS);
+  if (own === null && existsSync(database))
+    return failed(
+      name,
+      `the homeserver has one, but there is no ${file}`,
+      `Restart the oracle, which writes it again from its key store. If it is refused, the store has none either: ${WAYS}`,
+    );
   if (own === null)
     return failed(name, `the homeserver has one, but there is no ${file}: the oracle cannot sign a device of its own`, WAYS);
   if (published === null) return failed(name, 'it is not on the homeserver', 'Start the oracle, which publishes it.');

@@ -88,6 +88,12 @@ test.each<[string, () => Promise<void> | void, Partial<EncryptionChecksOptions>,
     ['identity failed', 'key device failed', 'keys ok'],
   ],
   ['whose homeserver lost its identity', () => server.forgetIdentity(ORACLE), {}, ['identity failed', 'key device failed', 'keys ok']],
+  [
+    'whose key of the key store is broken',
+    () => writeFileSync(join(folder, 'crypto.key'), 'x', { mode: 0o600 }),
+    {},
+    ['encryption files failed', 'identity ok', 'key device ok', 'keys ok'],
+  ],
   ['whose device is gone', () => server.deleteDevice(ORACLE, DEVICE), {}, ['identity ok', 'key device failed', 'keys ok']],
   [
     'whose files others can read',
@@ -121,6 +127,18 @@ test.each<[string, () => Promise<void> | void, Partial<EncryptionChecksOptions>,
 
   expect(shortOf(checks)).toEqual(expected);
   for (const check of checks) if ('remedy' in check) expect(check.remedy).toMatch(/^[A-Z].{12,}\.$/su);
+});
+
+test('a lost identity file is written again by a restart while the key store is there; only without it a copy is asked for first', async () => {
+  await haveIdentity();
+  rmSync(identityFile());
+  const remedy = async () => (await run()).flatMap((check) => (check.name === 'identity' && 'remedy' in check ? [check.remedy] : []));
+
+  expect(await remedy()).toEqual([expect.stringMatching(/^Bring a saved copy back/u)]);
+
+  writeFileSync(join(folder, 'crypto.db'), 'x');
+  writeFileSync(join(folder, 'crypto.key'), Buffer.alloc(32).toString('base64'), { mode: 0o600 });
+  expect(await remedy()).toEqual([expect.stringMatching(/^Restart the oracle, which writes it again/u)]);
 });
 
 test('a homeserver that does not show keys is one failure, not a crash', async () => {
