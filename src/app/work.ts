@@ -12,25 +12,18 @@ import { createMatrixAccess } from '../../appservice/matrix-access.ts';
 import { createMedia } from '../../appservice/media.ts';
 import { createOpenOwn } from '../../appservice/open-event.ts';
 import { createPing } from '../../appservice/ping.ts';
-import { readInboxItem } from '../../appservice/read-inbox-item.ts';
 import { createReplyProjection } from '../../appservice/reply/reply-projection.ts';
 import { createRoomActions } from '../../appservice/room-actions.ts';
 import { createRooms, forgetChanged } from '../../appservice/rooms.ts';
 import { createSender } from '../../appservice/sender.ts';
 import { createReconciler } from '../../appservice/sync.ts';
 import { isTrustedServer, mayUse } from '../admission/access.ts';
-import { createAdmit } from '../admission/admit.ts';
-import { createFloodGuard } from '../admission/flood.ts';
 import { createKnownRooms } from '../admission/known-rooms.ts';
-import { createNotices } from '../admission/notices.ts';
-import { createParkedWatch } from '../admission/parked-watch.ts';
-import { createCommands } from '../commands/commands.ts';
 import { type Config, forgetTracing } from '../config.ts';
 import { createCredits } from '../credits/credits.ts';
 import { createRunIds, type UserId } from '../ids.ts';
 import { createDispatcher } from '../inbox/dispatcher.ts';
 import type { Inbox, IncomingEvent } from '../inbox/inbox.ts';
-import { createParked } from '../inbox/parked.ts';
 import { createReconcileStore } from '../inbox/reconcile-store.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Metrics } from '../observe/metrics.ts';
@@ -38,7 +31,6 @@ import { createOutbox } from '../outbox/outbox.ts';
 import { parkReasonOf } from '../outbox/park-reason.ts';
 import type { CreditPolicy } from '../plugin-api/define-oracle-plugin.ts';
 import { createAskedEncrypted } from '../runs/asked-encrypted.ts';
-import { createControl } from '../runs/control.ts';
 import type { ExecuteOptions } from '../runs/execute-run.ts';
 import { createFrameReader } from '../runs/frames.ts';
 import { createInputs } from '../runs/inputs.ts';
@@ -54,15 +46,11 @@ import { readAuthorisePage } from '../sidecar/pages/read-pages.ts';
 import type { AbilityToAsk } from '../sidecar/routes/authorise.ts';
 import { createSidecar } from '../sidecar/sidecar.ts';
 import { type Clock, sleep } from '../time.ts';
-import { createAuthenticate } from '../turn/authenticate.ts';
-import { createCheckBalance } from '../turn/check-balance.ts';
 import { createJudgeAccess } from '../turn/judge-access.ts';
-import { createOpen } from '../turn/open.ts';
 import { createRunAuthority } from '../turn/run-authority.ts';
-import { createThrottle } from '../turn/throttle.ts';
-import type { TurnChecks } from '../turn/turn.ts';
 import { assertSafeDecoder } from '../ucan/decoder-self-test.ts';
 import { verifyLegacy } from '../ucan/legacy-invocation.ts';
+import { createAdmission } from './admission.ts';
 import { createAuthority } from './authority.ts';
 import { dataPaths } from './data-paths.ts';
 import { createEncryption, type Encryption } from './encryption.ts';
@@ -73,15 +61,15 @@ import { keepHouse } from './keep-house.ts';
 import type { Agent } from './load-agent.ts';
 import { openPlugins } from './load-plugins.ts';
 import { obeyControl } from './obey-control.ts';
-import { countResumes, observeAdmission, observeRun, readDepths, readHealth } from './observe-work.ts';
+import { countResumes, observeRun, readDepths, readHealth } from './observe-work.ts';
 import type { Data } from './open-data.ts';
 import type { PluginOptions } from './plugin-options.ts';
 import { openPluginServices } from './plugin-services.ts';
 import { createPortal } from './portal.ts';
-import { createGreeting, createRoomWords } from './room-words.ts';
 import { createRunOrders } from './run-orders.ts';
 import { StartRefused } from './start-refused.ts';
 import { HomeserverDown, tellOutage } from './tell-outage.ts';
+import { createTurnChecks } from './turn-checks.ts';
 
 export interface WorkOptions extends PluginOptions {
   readonly config: Config;
@@ -123,7 +111,7 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const entityDid = config.oracleEntityDid;
   const identity = { userId: oracle, deviceId: config.matrixDeviceId };
   const authority = await createAuthority({ config, store, clock, logger });
-  const { rules, links, grants, keysOf, verifier, registerGrant } = authority;
+  const { rules, links, grants, verifier, registerGrant } = authority;
 
   const onSkipped = (reason: string) => metrics.admission('skipped', reason);
   const host = await openPlugins(options, {
@@ -158,45 +146,23 @@ export async function startWork(options: WorkOptions): Promise<Work> {
   const inputs = createInputs({ store, runs, newRunId });
   const replacing = createReplacing({ store, runs });
   const frames = createFrameReader({ store });
-  const rule = { limit: config.rateLimit, windowMs: config.rateLimitWindowS * 1_000 };
-  const maxLatenessMs = config.maxEventLatenessS * 1_000;
   const runDeadlineMs = config.runDeadlineS * 1_000;
-  const checks: TurnChecks = {
-    authenticate: createAuthenticate({
-      oracleDid,
-      rules,
-      maxLatenessMs,
-      runDeadlineMs,
-      verify: verifier.invocation,
-      keysOf,
-      grants,
-      registerGrant,
-      useGrants: authority.useGrants,
-      links,
-      store,
-      now,
-    }),
-    checkBalance: createCheckBalance({ credits }),
-    throttle: createThrottle({ store, rule, now }),
-    open: createOpen({
-      store,
-      sessions,
-      runs,
-      inputs,
-      replacing,
-      settings,
-      transcript,
-      links,
-      grants,
-      credits,
-      rule,
-      now,
-      newRunId,
-      onInterrupt: (session, run) => void scheduler.cancel(session, run),
-    }),
-    observe: (stage, durationMs) => metrics.stage(stage, durationMs),
-    monotonic: () => clock.monotonic(),
-  };
+  const checks = createTurnChecks({
+    config,
+    authority,
+    store,
+    sessions,
+    runs,
+    inputs,
+    replacing,
+    settings,
+    transcript,
+    credits,
+    clock,
+    metrics,
+    newRunId,
+    onInterrupt: (session, run) => void scheduler.cancel(session, run),
+  });
 
   const known = createKnownRooms({ store });
   const viewers = createViewers({ store, frames, clock });
@@ -268,80 +234,31 @@ export async function startWork(options: WorkOptions): Promise<Work> {
     onGapClosed: (room) => dispatcher.nudge(room),
   });
   connection.onClosed?.(reconciler.suspect);
-  const words = createRoomWords({ oracleDid, oracleEntityDid: entityDid });
   const trusts = (user: UserId) => isTrustedServer(user, rules);
-  const runControl = createControl({ store, runs, scheduler });
-  const notices = createNotices({ store, outbox, words, page: authority.page, now, signal: ending.signal });
-  const observeAdmitted = (outcome: string, reason: string) => observeAdmission(metrics, outcome, reason);
-  const parked = createParked({ store, clock, inbox });
-  const parkedWatch = createParkedWatch({
-    store,
-    parked,
-    notices,
-    known,
-    clock,
-    logger,
-    keysSyncedSince: encryption.keysSyncedSince,
-    observe: observeAdmitted,
-  });
-  encryption.onKeys(parkedWatch.keysArrived);
-  const admit = createAdmit({
+  const { admit, parkedWatch } = createAdmission({
+    config,
+    authority,
+    encryption,
     store,
     inbox,
+    outbox,
     rooms,
     actions,
     known,
     runs,
     inputs,
-    control: runControl,
     replacing,
     settings,
     scheduler,
     transcript,
-    notices,
-    commands: createCommands({
-      store,
-      grants,
-      own: authority.ownGrants,
-      links,
-      page: authority.page,
-      outbox,
-      words,
-      isTrustedServer: trusts,
-      onRevoked,
-      control: runControl,
-      credits,
-    }),
-    registerGrant,
-    ownGrants: authority.ownGrants,
-    outbox,
-    receiptWords: words,
-    onRevoked,
+    credits,
     checks,
-    flood: createFloodGuard({ isTrusted: trusts }),
+    clock,
     logger,
-    now,
-    readItem: (row) => {
-      const item = readInboxItem(row.event, oracle);
-      return item.ok ? item : { ok: false, error: item.error.reason };
-    },
-    greet: createGreeting({ outbox, name: config.oracleName, userId: oracle, now }),
-    newRequestId: newId,
-    observe: observeAdmitted,
-    parked,
-    keysArrived: parkedWatch.keysArrived,
-    reveal: encryption.reveal,
-    onDecrypted: metrics.decrypted,
-    verification: encryption.verification,
-    fingerprint: encryption.fingerprint,
-    cryptoTrust: config.cryptoTrust,
-    oracle,
-    oracleName: config.oracleName,
-    rules,
-    maxLatenessMs,
-    retentionMs: config.retentionDays * DAY_MS,
-    commandPrefix: config.commandPrefix,
-    botHopBudget: config.botHopBudget,
+    metrics,
+    onRevoked,
+    newId,
+    signal: ending.signal,
   });
   const dispatcher = createDispatcher({
     inbox,
