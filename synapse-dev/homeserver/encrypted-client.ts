@@ -87,6 +87,7 @@ const anyDevice = () => new DecryptionSettings(TrustRequirement.Untrusted);
 
 function createCipher(machine: OlmMachine, wire: UserClient): OwnCipher {
   const encrypted = new Set<string>();
+  let hasSynced = false;
   let last: Promise<unknown> = Promise.resolve();
   /** The engine hands out a request until it hears the answer, and a key must be shared and used in one go: one piece of work at a time. */
   const alone = <T>(work: () => Promise<T>): Promise<T> => {
@@ -160,6 +161,9 @@ function createCipher(machine: OlmMachine, wire: UserClient): OwnCipher {
           unused === undefined ? undefined : new Set(unused),
           anyDevice(),
         );
+        // What a kept store knows of devices is from before this first answer, which tells no changes: all are asked for again, or a new one gets no keys.
+        if (!hasSynced) await machine.markAllTrackedUsersAsDirty();
+        hasSynced = true;
         await flush();
       }),
     open: (event, roomId) => (event.type === 'm.room.encrypted' ? alone(() => decrypt(event, roomId)) : Promise.resolve(event)),

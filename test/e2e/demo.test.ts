@@ -334,6 +334,15 @@ test('plugins that PLUGINS names can be tried in it, with their own settings and
   expect(full?.answer.finalText).toContain('The list is full: 1 items at most.');
 });
 
+test('an oracle that lost its key store between two starts is a new device, and is given the keys of what is said', async () => {
+  for (const name of await readdir(join(data, 'oracle'))) if (name.startsWith('crypto.db')) await rm(join(data, 'oracle', name));
+
+  const again = await run(['--say', 'are you there?', '--json', '--data', data]);
+
+  expect(again.code, again.stderr).toBe(0);
+  expect(reportOf(again).prompts[0]?.answer).toMatchObject({ status: 'completed', finalText: expect.stringContaining('are you there?') });
+});
+
 test('a model that fails is one sentence and exit code 1', async () => {
   const model = await startModelServer();
   model.respond(() => ({ kind: 'status', status: 400, message: 'no' }));
