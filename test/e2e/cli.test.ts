@@ -73,6 +73,7 @@ test('doctor before there is a homeserver fails at that, and only at that', asyn
   expect(status).toBe(1);
   expect(marks).toEqual({
     config: '✓',
+    plugins: '✓',
     homeserver: '✗',
     'key file': '✓',
     database: '✓',
@@ -116,6 +117,7 @@ test('start becomes ready, and every check of doctor passes', async () => {
 
   expect(marks, text).toEqual({
     config: '✓',
+    plugins: '✓',
     homeserver: '✓',
     as_token: '✓',
     account: '✓',

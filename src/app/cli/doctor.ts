@@ -17,6 +17,7 @@ import { checkData } from './doctor/data-checks.ts';
 import { checkEncryption } from './doctor/encryption-checks.ts';
 import { checkHomeserver } from './doctor/homeserver-checks.ts';
 import { checkModel, checkPublicUrl, isListening, readHealthPart } from './doctor/http-checks.ts';
+import { printable } from './open-database.ts';
 
 export async function runDoctor({ settings }: { readonly settings?: string }): Promise<void> {
   let wrong = 0;
@@ -38,11 +39,21 @@ async function* checkEverything(settings: string | undefined): AsyncGenerator<Ch
   const { config, environment, warnings } = loaded.value;
   for (const { message, remedy } of warnings) yield failed('config', message.replace(/\.$/u, ''), remedy);
   if (warnings.length === 0) yield passed('config', `every setting is valid; the oracle is ${config.oracleDid}`);
+  yield await checkPlugins(config, environment);
   yield* checkMatrix(config, environment);
   yield* checkData(config);
   yield await checkModel(config);
   yield await checkPublicUrl(config);
   yield* checkAuthority(config);
+}
+
+/** By the function that `start` uses, which is loaded only now: what is wrong with a plugin must not hide the rest. */
+async function checkPlugins(config: Config, environment: Environment): Promise<Check> {
+  const { planPlugins } = await import('../load-plugins.ts');
+  const plan = await planPlugins({ config, environment });
+  if (plan.ok) return passed('plugins', `${plan.value.status.loaded.length} are loaded (\`matrix-oracle plugins\` says which)`);
+  const count = plan.error.length === 1 ? 'one problem stops' : `${plan.error.length} problems stop`;
+  return failed('plugins', `${count} the start`, printable(plan.error.map(({ message }) => message).join(' ')));
 }
 
 async function* checkAuthority(config: Config): AsyncGenerator<Check> {

@@ -24,11 +24,16 @@ interface ListOptions {
   readonly json: boolean;
   readonly settings?: string;
 }
-const STATES: Readonly<Record<string, string>> = { dead: "state = 'dead'", ready: "state = 'ready'", all: '1' };
+const STATES: Readonly<Record<string, string>> = {
+  dead: "state = 'dead'",
+  ready: "state = 'ready'",
+  parked: "state = 'parked'",
+  all: '1',
+};
 
 export async function runInboxList({ state, limit, json, settings }: ListOptions): Promise<void> {
   const where = STATES[state];
-  if (where === undefined) throw new CliError('--state is none of: dead, ready, all.');
+  if (where === undefined) throw new CliError(`--state is none of: ${Object.keys(STATES).join(', ')}.`);
   const database = await openDatabase({ settings, readonly: true, probe: PROBE });
   try {
     const columns = 'event_id, room_id, sender, type, state, attempts, received_at, error';
@@ -43,10 +48,10 @@ export async function runInboxList({ state, limit, json, settings }: ListOptions
 }
 
 function buildTable(rows: readonly Row[], { total, state, now }: { total: number; state: string; now: number }): string {
-  if (total === 0) return state === 'dead' ? 'No dead events.\n' : 'The inbox is empty.\n';
+  if (total === 0) return state === 'all' ? 'The inbox is empty.\n' : `No ${state} events.\n`;
   const lines = rows.map(
     (row) =>
-      `${row.state.padEnd(5)} ${row.event_id}  ${row.room_id}  ${row.sender}  ${row.type}  ${buildAge(now - row.received_at)} ago, ${row.attempts} attempts${row.error === null ? '' : `: ${printable(row.error)}`}`,
+      `${row.state.padEnd(6)} ${row.event_id}  ${row.room_id}  ${row.sender}  ${row.type}  ${buildAge(now - row.received_at)} ago, ${row.attempts} attempts${row.error === null ? '' : `: ${printable(row.error)}`}`,
   );
   const rest = total > rows.length ? [`… and ${total - rows.length} more (--limit)`] : [];
   const hint = rows.some((row) => row.state === 'dead') ? ["Try again: matrix-oracle inbox requeue '<event id>', or --all"] : [];

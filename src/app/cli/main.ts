@@ -34,7 +34,10 @@ function buildProgram(): Command {
     .helpOption('-h, --help', 'print help, with an example')
     .showHelpAfterError('(--help shows what there is)')
     .addHelpText('after', example('init --server-name example.org && matrix-oracle start'))
-    .exitOverride();
+    .exitOverride()
+    .hook('preAction', (_program, command) => {
+      if (!RUNNING.has(command.name())) endWithReader();
+    });
   addInit(program);
   addStart(program);
   addDoctor(program);
@@ -51,6 +54,17 @@ function buildProgram(): Command {
   addCredits(program);
   addDemo(program);
   return program;
+}
+
+/** They end by signals, and have something to close. */
+const RUNNING: ReadonlySet<string> = new Set(['start', 'demo']);
+
+/** `… | head`: whoever reads has seen enough, which is no fault of the command. */
+function endWithReader(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+    process.exit();
+  });
 }
 
 function readVersion(): string {
@@ -246,7 +260,7 @@ function addInbox(program: Command): void {
   inbox
     .command('list')
     .description('list events in the inbox; never their content')
-    .option('--state <state>', 'dead, ready or all', 'dead')
+    .option('--state <state>', 'dead, ready, parked (encrypted, its key is not here) or all', 'dead')
     .option('--limit <n>', 'at most so many rows', parseLimit, 100)
     .option('--json', 'print JSON', false)
     .option(...SETTINGS)
@@ -342,7 +356,8 @@ function addGrantUse(program: Command): void {
 function addCredits(program: Command): void {
   const credits = program
     .command('credits')
-    .description('what people may spend, where the plugin `credits` is loaded; works beside the running oracle');
+    .description('what people may spend, where the plugin `credits` is loaded; works beside the running oracle')
+    .addHelpText('after', example('credits list'));
   credits
     .command('grant')
     .description('give somebody credits, or take them back with a negative number')
@@ -357,11 +372,13 @@ function addCredits(program: Command): void {
     .description('what somebody has, was given and spent; the newest first')
     .argument('<who>', 'DID, or Matrix account')
     .option(...SETTINGS)
+    .addHelpText('after', example('credits show @alice:example.org'))
     .action(async (who, options) => (await import('./credits.ts')).runCreditsShow(who, options));
   credits
     .command('list')
     .description("everybody's balance, the largest first")
     .option(...SETTINGS)
+    .addHelpText('after', example('credits list'))
     .action(async (options) => (await import('./credits.ts')).runCreditsList(options));
 }
 

@@ -34,6 +34,10 @@ describe.concurrent('help and the command line', { timeout: 30_000 }, () => {
     'runs retry',
     'audit',
     'grant-use',
+    'credits',
+    'credits grant',
+    'credits show',
+    'credits list',
     'demo',
   ])('`%s --help` shows an example', async (command) => {
     const result = await cli.run([...command.split(' ').filter((word) => word !== ''), '--help']);

@@ -43,6 +43,30 @@ test('inbox list shows ids and reasons of dead events, never their content, and 
   expect(result.stdout).not.toContain('\u001b');
 });
 
+test('inbox list --state parked shows who waits for a key, and says when nobody does', async () => {
+  const database = createDatabase();
+  expect((await cli.run(['inbox', 'list', '--state', 'parked'])).stdout).toBe('No parked events.\n');
+  database.exec("UPDATE inbox SET state = 'parked', parked_at = 1 WHERE event_id = '$ready'");
+  database.close();
+
+  const result = await cli.run(['inbox', 'list', '--state', 'parked']);
+
+  expect(result.stdout).toMatch(/^parked \$ready .* @alice:example\.org .*\n$/u);
+});
+
+test('whoever closes the pipe early has seen enough: no fault, no stack', async () => {
+  const database = createDatabase();
+  const insert = database.prepare(
+    "INSERT INTO inbox (ord, event_id, room_id, sender, type, source, event, received_at, state) VALUES (1, ?, '!room', '@a:b', 'm', 'push', '{}', 1, 'dead')",
+  );
+  for (let index = 0; index < 3_000; index += 1) insert.run(`$long-${index}`);
+  database.close();
+  const listing = cli.start(['inbox', 'list', '--limit', '3000']);
+  listing.child.stdout?.destroy();
+
+  expect(await listing.ended).toMatchObject({ status: 0, stderr: '' });
+});
+
 test('inbox list --json --state all --limit 1 says how many there are', async () => {
   createDatabase().close();
 
@@ -76,7 +100,7 @@ test.each([
   ['both', ['inbox', 'requeue', '--all', '$dead-1'], 'name the events'],
   ['an id that is none', ['inbox', 'requeue', 'dead-1'], 'quote it'],
   ['an event that is not dead', ['inbox', 'requeue', '$dead-1', '$ready'], '$ready'],
-  ['a state that is none', ['inbox', 'list', '--state', 'late'], 'dead, ready, all'],
+  ['a state that is none', ['inbox', 'list', '--state', 'late'], 'dead, ready, parked, all'],
 ])('%s is refused and nothing is ordered', async (_, args, said) => {
   const database = createDatabase();
 

@@ -20,8 +20,28 @@ test('start and doctor name every wrong setting at once and stop', async () => {
   expect(named(start.stderr)).toEqual([...wrong, 'ORACLE_DID', 'PORT'].sort());
   expect(named(doctor.stdout)).toEqual(named(start.stderr));
   expect(start.stderr).not.toContain('    at ');
+  expect(start.stderr).toContain('matrix-oracle init --help');
   expect(start).toMatchObject({ status: 1, stdout: '' });
   expect(doctor.status).toBe(1);
+});
+
+test('a plugin that would stop the start fails in doctor as well', async () => {
+  const environment = {
+    MATRIX_BASE_URL: 'http://127.0.0.1:9',
+    MATRIX_SERVER_NAME: 'example.org',
+    MATRIX_AS_TOKEN: 'a'.repeat(40),
+    MATRIX_HS_TOKEN: 'h'.repeat(40),
+    ORACLE_DID: 'did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK',
+    OPENAI_BASE_URL: 'http://127.0.0.1:9/v1',
+    MODEL_MAIN: 'm',
+  };
+  const linesOf = async (more: Record<string, string>) =>
+    (await cli.run(['doctor'], { ...environment, ...more })).stdout.split('\n').filter((line) => line.includes('plugins:'));
+
+  expect(await linesOf({ PLUGINS: './gone.ts' })).toEqual([
+    '✗ plugins: one problem stops the start. PLUGINS names "./gone.ts", which does not exist. Correct the path, or take it out of PLUGINS.',
+  ]);
+  expect(await linesOf({})).toEqual([expect.stringMatching(/^✓ plugins: \d+ are loaded/u)]);
 });
 
 test('an --settings that is not there is named', async () => {
