@@ -1,5 +1,5 @@
 /**
- * One project per kind of test, so that a run says what it needs: `unit`, `properties`, `cli`, `contracts`, `conformance` and `crash-matrix` need nothing, `e2e` and `crash` a
+ * One project per kind of test, so that a run says what it needs: `unit`, `properties`, `cli`, `contracts`, `conformance` and `crash-matrix` need nothing, `e2e`, `e2e-slow` and `crash` a
  * real Synapse. `crash-matrix` kills whole oracles in one process at every durable step: too many to stand among what is run at every save.
  * The condition `matrix-oracle-source` is set twice on purpose: for what vitest transforms, and (execArgv) for what it leaves to Node. With only one
  * of them a plugin's `import 'matrix-oracle'` would load a second copy of src/, or the build that a clone does not have.
@@ -10,6 +10,7 @@ const CONDITION = 'matrix-oracle-source';
 const SECOND = 1_000;
 const PROPERTIES = 'test/unit/**/*.property.test.ts';
 const CLI = 'test/unit/app/cli/**/*.test.ts';
+const SLOW = ['test/e2e/faults.test.ts', 'test/e2e/package.test.ts', 'test/e2e/crypto-hostile.test.ts'];
 
 const project = (name: string, options: Record<string, unknown> = {}) => ({
   extends: true as const,
@@ -39,7 +40,9 @@ export default defineConfig({
       project('contracts'),
       project('conformance', { globals: true, testTimeout: 30 * SECOND }),
       project('crash-matrix', { testTimeout: 120 * SECOND }),
-      project('e2e', { ...HEAVY, sequence: { groupOrder: 1 } }),
+      project('e2e', { exclude: [...configDefaults.exclude, ...SLOW], ...HEAVY, sequence: { groupOrder: 1 } }),
+      // Minutes of waiting each, for outages, a registry and a notice: beside the others, in a process of its own (scripts/test.mjs).
+      project('e2e-slow', { include: SLOW, ...HEAVY, sequence: { groupOrder: 3 } }),
       project('crash', { ...HEAVY, sequence: { groupOrder: 2 } }),
     ],
   },
