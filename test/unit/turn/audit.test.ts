@@ -19,13 +19,29 @@ test('a row says who, what, on what, under which tier and taint, and why not', a
   const { write, rows } = setup();
   await write({
     ...{ at: 1, event_id: '$a', run_id: null, token_id: 'T' as TokenId, principal_id: 'did:key:z1', matrix_user_id: ALICE },
-    ...{ tier: 'signed', capability: 'room/topic', resource: '!room', decision: 'refused', code: 'NEEDS_CONFIRMATION', tainted: 1, trust: 'unverified' },
+    ...{
+      tier: 'signed',
+      capability: 'room/topic',
+      resource: '!room',
+      decision: 'refused',
+      code: 'NEEDS_CONFIRMATION',
+      tainted: 1,
+      trust: 'unverified',
+    },
   });
 
   expect(rows()).toEqual([
     {
       ...{ id: 1, at: 1, event_id: '$a', run_id: null, token_id: 'T', principal_id: 'did:key:z1', matrix_user_id: ALICE },
-      ...{ tier: 'signed', capability: 'room/topic', resource: '!room', decision: 'refused', code: 'NEEDS_CONFIRMATION', tainted: 1, trust: 'unverified' },
+      ...{
+        tier: 'signed',
+        capability: 'room/topic',
+        resource: '!room',
+        decision: 'refused',
+        code: 'NEEDS_CONFIRMATION',
+        tainted: 1,
+        trust: 'unverified',
+      },
     },
   ]);
 });

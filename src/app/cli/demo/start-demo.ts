@@ -64,7 +64,7 @@ export async function startDemo(options: StartDemoOptions): Promise<Demo> {
     hsToken: folder.state.hsToken,
     serverName: SERVER_NAME,
   });
-  const [homeserver, model, { openPersonClient }] = await allOrThrow([
+  const [homeserver, model, openPersonClient] = await allOrThrow([
     startSynapse({
       install: install.value,
       dir: folder.synapseDir,
@@ -78,7 +78,7 @@ export async function startDemo(options: StartDemoOptions): Promise<Demo> {
     startModel(choice, cleanup),
     import('./person-client.ts').then(async (loaded) => {
       await loaded.loadEngine();
-      return loaded;
+      return loaded.openPersonClient;
     }),
     // Only so that they are loaded when the homeserver is there.
     import('../../main.ts'),
