@@ -6,8 +6,18 @@
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** In the bundle, so that whoever installs us gets these very versions (docs/dependencies.md). */
-export const BUNDLED: readonly string[] = ['matrix-bot-sdk', '@ipld/dag-ucan', '@ipld/dag-cbor', 'cborg', 'multiformats'];
+/**
+ * In the bundle, so that whoever installs us gets these very versions (docs/dependencies.md). The saver because it names an older better-sqlite3, which
+ * nobody would use, and whose install script needs a download or a compiler.
+ */
+export const BUNDLED: readonly string[] = [
+  'matrix-bot-sdk',
+  '@langchain/langgraph-checkpoint-sqlite',
+  '@ipld/dag-ucan',
+  '@ipld/dag-cbor',
+  'cborg',
+  'multiformats',
+];
 const SOURCE_CONDITION = 'matrix-oracle-source';
 
 interface Manifest {

@@ -50,6 +50,14 @@ const installed = (path: string) => join(project, 'node_modules', path);
 const evaluate = async (code: string): Promise<string> =>
   (await run(process.execPath, ['--input-type=module', '--eval', code], { cwd: project, env: environment })).stdout.trim();
 
+test('there is one SQLite, ours, which needs neither a download nor a compiler to be installed', () => {
+  const copies = readdirSync(join(project, 'node_modules'), { recursive: true, encoding: 'utf8' }).filter((path) =>
+    /(?:^|node_modules\/)better-sqlite3$/u.test(path),
+  );
+
+  expect(copies).toEqual(['better-sqlite3']);
+});
+
 test('the installed command says its version and its commands', async () => {
   const bin = installed('.bin/matrix-oracle');
   const { stdout } = await run(process.execPath, [bin, '--help'], { cwd: project, env: environment });
