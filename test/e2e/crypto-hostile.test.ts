@@ -9,7 +9,7 @@ import { type FaultProxy, openFaultProxy, type Passing } from '../fakes/fault-pr
 import { type CryptoPerson, useCryptoWorld } from './crypto-world.ts';
 import { eventually, newTexts, type Talk, type TestOracle, textsAt } from './harness.ts';
 
-const world = useCryptoWorld({ oracles: 4 });
+const world = useCryptoWorld({ oracles: 5 });
 const proxies: FaultProxy[] = [];
 afterEach(async () => {
   for (const proxy of proxies.splice(0)) await proxy.close();
