@@ -142,5 +142,5 @@ export function buildHello({
     kind === 'direct'
       ? 'Write to me here; each thread is a conversation of its own.'
       : `Mention me (${userId}) and I answer in a thread. In that thread, or when you reply to me, you need not mention me again.`;
-  return buildText('m.notice', { body: `Hello, I am ${me}. ${how}` });
+  return buildText('m.notice', { body: `Hello, I am ${me}. ${how} !help shows what else I understand.` });
 }

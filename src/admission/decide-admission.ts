@@ -9,6 +9,7 @@ import {
   type Command,
   type ControlCommand,
   isControl,
+  isPublic,
   readCommand,
 } from '../commands/read-command.ts';
 import type { EventId, UserId } from '../ids.ts';
@@ -200,7 +201,7 @@ export function decideAdmission(message: MessageItem, room: RoomFacts, facts: Me
   if (asked?.kind === 'verify') return { kind: 'verify' };
   if (untrusted !== null) return { kind: 'untrusted', code: untrusted };
   if (asked !== null && isControl(asked)) return { kind: 'control', command: asked };
-  if (asked?.kind === 'usage' && asked.of.where === 'anywhere') return { kind: 'command', command: asked };
+  if (asked !== null && isPublic(asked)) return { kind: 'command', command: asked };
   if (asked !== null) return { kind: 'command_in_group' };
   if (facts.botLoop) return ignore('bot_loop');
   return { kind: 'admit', ...address, conversation: decideConversation(message, room) };

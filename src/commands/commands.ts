@@ -18,7 +18,7 @@ import type { Grants, StoredGrant } from '../ucan/grants.ts';
 import { type AuthorisePage, describeOffer } from './authorise-page.ts';
 import { code, describeAbilities, describeGrant, describePending, describeTime, shortId } from './describe-grant.ts';
 import type { OwnGrants } from './own-grants.ts';
-import type { AuthorityCommand, CommandSpec } from './read-command.ts';
+import { type AuthorityCommand, COMMANDS, type CommandSpec } from './read-command.ts';
 
 export interface CommandReply {
   readonly roomId: RoomId;
@@ -40,7 +40,7 @@ export interface CommandRequest {
   readonly command: AuthorityCommand;
   readonly sender: UserId;
   readonly trust: SenderTrust;
-  /** A direct room; another one only for the usage of a command that works anywhere. */
+  /** A direct room; another one only for help and the usage of a command that works anywhere. */
   readonly roomId: RoomId;
   readonly cause: EventId;
   readonly threadRoot: EventId | null;
@@ -108,8 +108,10 @@ export function createCommands(options: CommandsOptions): Commands {
         const grant = own.find(sender, command.tokenId, now);
         return revoke(tx, request, grant === undefined || grant.revokedAt !== null ? [] : [grant], now);
       }
+      case 'help':
+        return { text: HELP };
       case 'usage':
-        return { text: usage(command.of) };
+        return { text: usage([command.of]) };
       default:
         return assertNever(command);
     }
@@ -268,5 +270,11 @@ function lines(list: readonly StoredGrant[], note: (grant: StoredGrant) => strin
   return [...shown, ...(rest > 0 ? [`- and ${rest} more`] : [])].join('\n');
 }
 
-const usage = ({ uses }: CommandSpec): string =>
-  `I know these:\n\n${uses.map(({ form, summary }) => `- \`${form}\`: ${summary}`).join('\n')}`;
+const usage = (specs: readonly CommandSpec[]): string =>
+  `I know these:\n\n${specs.flatMap(({ uses }) => uses.map(({ form, summary }) => `- \`${form}\`: ${summary}`)).join('\n')}`;
+
+const HELP =
+  `Just write to me; in a group, mention me or answer one of my messages. A 🛑 on your message or on my answer stops it. ${usage(COMMANDS)}\n\n` +
+  `In a group mention me first; ${COMMANDS.filter(({ where }) => where === 'direct')
+    .map(({ words: [word] }) => `\`${word}\``)
+    .join(', ')} only work in a direct chat with me.`;

@@ -7,7 +7,7 @@ import type { TokenId } from '../ids.ts';
 import { isMultitask, type Multitask } from '../runs/inputs.ts';
 
 export interface CommandSpec {
-  readonly name: 'authorise' | 'grants' | 'revoke' | 'balance' | 'stop' | 'mode' | 'verify';
+  readonly name: 'help' | 'authorise' | 'grants' | 'revoke' | 'balance' | 'stop' | 'mode' | 'verify';
   /** What is about one person's authority is for the direct room: in a group only a hint is given. */
   readonly where: 'direct' | 'anywhere';
   /** First words that mean it, in lower case; the first is the one that is shown. */
@@ -16,6 +16,7 @@ export interface CommandSpec {
 }
 
 export const COMMANDS: readonly CommandSpec[] = [
+  { name: 'help', where: 'anywhere', words: ['!help'], uses: [{ form: '!help', summary: 'see what I understand' }] },
   {
     name: 'authorise',
     where: 'direct',
@@ -78,8 +79,14 @@ export type AuthorityCommand =
   | { readonly kind: 'revoke_all' }
   /** By its whole id: the event `ixo.oracle.revoke`. */
   | { readonly kind: 'revoke_token'; readonly tokenId: TokenId }
+  /** All of them. */
+  | { readonly kind: 'help' }
   /** A known first word, and then something that it does not take. */
   | { readonly kind: 'usage'; readonly of: CommandSpec };
+
+/** It says how to talk to the oracle and nothing of a person, so that a group may see it as well. */
+export const isPublic = (command: Command): command is AuthorityCommand =>
+  command.kind === 'help' || (command.kind === 'usage' && command.of.where === 'anywhere');
 
 /** Longer than any command: then the rest is not looked at. */
 const MAX_CHARS = 200;
@@ -95,6 +102,8 @@ export function readCommand(text: string, { isReply = false }: { isReply?: boole
 }
 
 function readForm({ name }: CommandSpec, [argument, ...more]: readonly string[]): Command | null {
+  // Whoever asks for help in more words is helped as well.
+  if (name === 'help') return { kind: 'help' };
   if (more.length > 0) return null;
   const word = argument?.toLowerCase();
   switch (name) {

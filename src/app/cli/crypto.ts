@@ -8,13 +8,14 @@ import { writeFile } from 'node:fs/promises';
 import { relative } from 'node:path';
 import { connectMatrix } from '../../../appservice/client.ts';
 import { buildIdentityFile, type Identity, publicKeyOf, readIdentity } from '../../../appservice/crypto/identity-file.ts';
+import { readStoreKey } from '../../../appservice/crypto/key-file.ts';
 import { readPrivateFile, writePrivateFile } from '../../../appservice/crypto/private-file.ts';
 import { type PublishedKeys, queryPublishedKeys } from '../../../appservice/crypto/published-keys.ts';
 import { readStoppedStore, setStoreAside } from '../../../appservice/crypto/stopped-store.ts';
 import { isMatrixError, type MatrixConnection } from '../../../appservice/matrix-api.ts';
 import { type Config, readEnvironment } from '../../config.ts';
 import { systemClock } from '../../system-clock.ts';
-import { cryptoFiles } from '../data-paths.ts';
+import { type CryptoFiles, cryptoFiles } from '../data-paths.ts';
 import { loadConfig } from '../load-config.ts';
 import { CliError, configError } from './cli-error.ts';
 import { type CryptoFacts, describeCrypto, type HomeserverFacts, inGroups, type StoreFacts } from './crypto-report.ts';
@@ -34,7 +35,7 @@ const codeOf = (cause: unknown): string => (cause instanceof Error && 'code' in 
 export async function runCryptoStatus(options: CryptoCommand): Promise<void> {
   const config = await readSettings(options);
   const files = cryptoFiles(config);
-  const store = await lookAtStore(config, files.database);
+  const store = await lookAtStore(config, files);
   const homeserver = await withHomeserver(config, (connection) => askHomeserver(connection, config, store)).catch(faultOf);
   say(
     describeCrypto({
@@ -194,9 +195,13 @@ function readGivenIdentity(file: string, config: Config): Identity {
   throw new CliError(`${file} ${fault}. Nothing was changed.`);
 }
 
-async function lookAtStore(config: Config, path: string): Promise<StoreFacts> {
+async function lookAtStore(config: Config, { key, database: path }: CryptoFiles): Promise<StoreFacts> {
   const store = readStoppedStore(path);
-  if (store.ok) return store.value === null ? { kind: 'none' } : { kind: 'stopped', ...store.value };
+  if (store.ok) {
+    const storeKey = readStoreKey({ keyFile: key, database: path });
+    if (!storeKey.ok) return { kind: 'unreadable', fault: storeKey.error.remedy };
+    return store.value === null ? { kind: 'none' } : { kind: 'stopped', ...store.value };
+  }
   if (store.error.code !== 'CRYPTO_DB_LOCKED') return { kind: 'unreadable', fault: store.error.remedy };
   const bytesOf = (file: string): number => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
   return { kind: 'running', bytes: bytesOf(path) + bytesOf(`${path}-wal`), health: await readHealthPart(config, 'encryption') };

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { COMMANDS } from '../../../src/commands/read-command.ts';
 import type { Did, RoomId } from '../../../src/ids.ts';
 import { LIMITS } from '../../../src/limits.ts';
 import { ALICE_KEY, MALLORY_KEY } from '../../fakes/core.ts';
@@ -15,6 +16,15 @@ async function authorised(world: World): Promise<void> {
   await world.say('!authorise confirm');
   expect(world.bound()).toBe(ALICE_KEY.did);
 }
+
+test('!help lists every form there is, and says which belong into a direct chat', async () => {
+  const world = await authorityWorld();
+
+  const [reply = ''] = await world.say('!help');
+
+  for (const { uses } of COMMANDS) for (const { form } of uses) expect(reply).toContain(`\`${form}\``);
+  expect(reply).toMatch(/`!authorise`, `!grants`, `!revoke`, `!balance` only work in a direct chat with me\.$/u);
+});
 
 describe('!authorise', () => {
   test('gives a fresh link, which is for this account and used up by what is made with it', async () => {

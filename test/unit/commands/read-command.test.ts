@@ -16,6 +16,8 @@ test.each<[string, Command | null]>([
   ['!revoke ALL', { kind: 'revoke_all' }],
   ['!revoke aB3-_x12', { kind: 'revoke', prefix: 'aB3-_x12' }],
   ['!revoke `aB3-_x12`', { kind: 'revoke', prefix: 'aB3-_x12' }],
+  ['!help', { kind: 'help' }],
+  ['!Help me please', { kind: 'help' }],
   ['!stop', { kind: 'stop' }],
   ['!verify', { kind: 'verify' }],
   ['  !Verify ', { kind: 'verify' }],
@@ -88,6 +90,7 @@ test('in a group the command follows the name that it is addressed to', () => {
 
 test('any text gives a command or none, never a throw, and an id only of its own alphabet (G14)', () => {
   const words = fc.constantFrom(
+    '!help',
     '!authorise',
     '!AUTHORIZE',
     '!grants',
@@ -112,7 +115,7 @@ test('any text gives a command or none, never a throw, and an id only of its own
       if (command?.kind === 'revoke') expect(command.prefix).toMatch(/^[A-Za-z0-9_-]{1,43}$/u);
       // Nothing acts that does not begin with one of our words.
       if (command !== null && !isReply)
-        expect(said.trim().replace(/^`\s*/u, '').toLowerCase()).toMatch(/^!(?:authori[sz]e|grants|revoke|stop|mode)/u);
+        expect(said.trim().replace(/^`\s*/u, '').toLowerCase()).toMatch(/^!(?:help|authori[sz]e|grants|revoke|stop|mode)/u);
     }),
     { numRuns: 2_000 },
   );

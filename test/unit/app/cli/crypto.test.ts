@@ -77,6 +77,17 @@ describe('matrix-oracle crypto', () => {
     return status;
   }
 
+  test('status says that a start is refused with the key of the store as it is, and what to do', async () => {
+    await startAndStop();
+    writeFileSync(path('crypto.key'), 'garbage');
+    const garbage = await cli.run(['crypto', 'status']);
+    rmSync(path('crypto.key'));
+    const lost = await cli.run(['crypto', 'status']);
+
+    expect(garbage.stdout).toMatch(/^Key store {6}✗ .*crypto\.key must be .*crypto new-device/mu);
+    expect(lost.stdout).toMatch(/^Key store {6}✗ .*crypto\.key is not there.*crypto new-device/mu);
+  });
+
   test('status shows identity, device, fingerprint and store, as the homeserver has them; never a secret', async () => {
     const { deviceId, fingerprint, masterKey } = await startAndStop();
 
